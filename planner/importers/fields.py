@@ -49,6 +49,10 @@ class Fields:
         absent = {name: value for name, value in defaults.items() if name not in self}
         return Fields({**absent, **self._values}, aliases=self._aliases, section=self._section)
 
+    def replaced(self, values: Mapping[str, Any]) -> Fields:
+        """Return the same fields but for those in `values`, whatever they say."""
+        return Fields({**self._values, **values}, aliases=self._aliases, section=self._section)
+
     def spelling(self, name: str) -> str:
         """Return how the configuration spells `name`, with the section that it stands in."""
         return self._prefix + self._key(name)
@@ -148,6 +152,24 @@ class Fields:
                 field=self.spelling(name),
                 value=_shown(value) if isinstance(value, int) else value,
                 remedy="write a number above 0",
+            )
+        return float(value)
+
+    def chance(self, name: str, default: float) -> float:
+        """Return the number from 0 to 1 under `name`, or `default` where it is absent or null.
+
+        Raises:
+            DocumentError: if it is no such number.
+        """
+        value = self._value(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise DocumentError(
+                "must be a number from 0 to 1",
+                field=self.spelling(name),
+                value=value if isinstance(value, int | float) else type(value).__name__,
+                remedy="write a number from 0 to 1",
             )
         return float(value)
 

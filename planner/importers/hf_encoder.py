@@ -124,13 +124,13 @@ def whisper(fields: Fields, name: str) -> ModelGraph:
     hidden_size = fields.size("d_model")
     source_tokens = fields.size("max_source_positions", 1500, limit=POSITION_LIMIT)
     target_tokens = fields.size("max_target_positions", 448, limit=POSITION_LIMIT)
-    attention = _whisper_attention(fields, "encoder_attention_heads")
+    attention = whisper_attention(fields, "encoder_attention_heads")
     encoder = Block(
         attention=attention.model_copy(update={"causal": False}),
-        feed_forward=_whisper_feed_forward(fields, "encoder_ffn_dim"),
+        feed_forward=whisper_feed_forward(fields, "encoder_ffn_dim"),
         norm=Norm.LAYER,
     )
-    own = _whisper_attention(fields, "decoder_attention_heads")
+    own = whisper_attention(fields, "decoder_attention_heads")
     cross = CrossAttention(
         head_count=own.head_count,
         key_value_head_count=own.head_count,
@@ -143,7 +143,7 @@ def whisper(fields: Fields, name: str) -> ModelGraph:
     )
     decoder = Block(
         attention=own,
-        feed_forward=_whisper_feed_forward(fields, "decoder_ffn_dim"),
+        feed_forward=whisper_feed_forward(fields, "decoder_ffn_dim"),
         norm=Norm.LAYER,
         cross_attention=cross,
     )
@@ -162,7 +162,7 @@ def whisper(fields: Fields, name: str) -> ModelGraph:
                 block_count=fields.size("encoder_layers", limit=LAYER_LIMIT),
                 part=RunPart.ENCODER,
                 tokens_per_sequence=source_tokens,
-                entry=_spectrum_entry(fields, hidden_size, source_tokens),
+                entry=spectrum_entry(fields, hidden_size, source_tokens),
                 exit=Exit(norm_widths=(hidden_size,)),
             ),
             BlockRun(block=decoder, block_count=fields.size("decoder_layers", limit=LAYER_LIMIT)),
@@ -171,7 +171,7 @@ def whisper(fields: Fields, name: str) -> ModelGraph:
     )
 
 
-def _spectrum_entry(fields: Fields, hidden_size: int, tokens: int) -> Entry:
+def spectrum_entry(fields: Fields, hidden_size: int, tokens: int) -> Entry:
     """Return the convolutions over time: the first over frames, the second over every other."""
     bins = fields.size("num_mel_bins", 80)
     return Entry(
@@ -188,7 +188,8 @@ def _spectrum_entry(fields: Fields, hidden_size: int, tokens: int) -> Entry:
     )
 
 
-def _whisper_attention(fields: Fields, heads: str) -> GroupedQueryAttention:
+def whisper_attention(fields: Fields, heads: str) -> GroupedQueryAttention:
+    """Return attention with biases but for keys."""
     return multi_head(fields, heads, "d_model").model_copy(
         update={
             "query_key_value_bias": True,
@@ -199,5 +200,6 @@ def _whisper_attention(fields: Fields, heads: str) -> GroupedQueryAttention:
     )
 
 
-def _whisper_feed_forward(fields: Fields, name: str) -> DenseFeedForward:
+def whisper_feed_forward(fields: Fields, name: str) -> DenseFeedForward:
+    """Return a feed-forward with biases and without a gate."""
     return DenseFeedForward(ffn_size=fields.size(name), gated=False, bias=True)

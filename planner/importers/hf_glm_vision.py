@@ -45,6 +45,12 @@ def glm4v_moe(fields: Fields, name: str) -> ModelGraph:
     return _model(fields, hf_glm.glm4_moe(section, name))
 
 
+def glm46v(fields: Fields, name: str) -> ModelGraph:
+    """Return a glm46v: the same tower before either, as `text_config` says."""
+    routed = fields.section("text_config").text("model_type") == "glm4v_moe_text"
+    return glm4v_moe(fields, name) if routed else glm4v(fields, name)
+
+
 def _model(fields: Fields, text: ModelGraph) -> ModelGraph:
     """Return the tower, squares of whose patches one convolution merges, before its decoder.
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from math import isqrt
 
 from planner.errors import DocumentError
+from planner.importers import hf_convolution
 from planner.importers.fields import Fields
-from planner.importers.hf_towers import Tower, joined
+from planner.importers.hf_towers import Tower, joined, siglip2_tower
 from planner.importers.hf_vision import feature_layer_count, text_decoder, vision_tower
 from planner.schema.model import Exit, ModelGraph, Product
 
@@ -92,6 +93,22 @@ def cohere2_vision(fields: Fields, name: str) -> ModelGraph:
     text = text_decoder(fields, name, default="cohere2")
     width = fields.size("alignment_intermediate_size", 36864)
     return _aligned(fields, text, width, normed=False)
+
+
+def lfm2_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a lfm2_vl: a SigLIP 2 tower, squares of patches normed and merged, a lfm2."""
+    text = hf_convolution.lfm2(fields.section("text_config"), name)
+    tower = siglip2_tower(fields.section("vision_config"))
+    merge, tokens = _merged(fields, tower, "downsample_factor")
+    read, inner = tower.hidden_size * merge**2, fields.size("projector_hidden_size", 2560)
+    bias = fields.flag("projector_bias", True)
+    products = (
+        _product(read, inner, tokens, bias=bias),
+        _product(inner, text.hidden_size, tokens, bias=bias),
+    )
+    normed = 2 * read if fields.flag("projector_use_layernorm", True) else 0
+    exit_ = _exit(tower, text, products, tokens=tokens, more=normed)
+    return joined(fields, text, tower.run(exit_), image=_image(tower), tied=True)
 
 
 def _tiled(

@@ -5,6 +5,8 @@ Defaults are those of `configuration_internvl.py` of transformers 5.23. An image
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
 from planner.importers.hf_attention import layer_count, multi_head
@@ -32,8 +34,15 @@ _TOWER = {
 
 def internvl(fields: Fields, name: str) -> ModelGraph:
     """Return an internvl: parts of blocks are scaled, squares of patches merged, two products."""
-    text = text_decoder(fields, name, default="qwen2")
-    vision = fields.section("vision_config", defaults=_TOWER)
+    return _internvl(fields, name, _TOWER, default="qwen2", tied=True)
+
+
+def _internvl(
+    fields: Fields, name: str, sizes: Mapping[str, object], *, default: str, tied: bool
+) -> ModelGraph:
+    """Return a tower whose defaults are `sizes` before a decoder of the type `default`."""
+    text = text_decoder(fields, name, default=default)
+    vision = fields.section("vision_config", defaults=sizes)
     width = vision.size("hidden_size")
     pixels, patch = side_pixels(vision, "image_size", 448), side_pixels(vision, "patch_size", 14)
     side = pixels // patch
@@ -55,7 +64,12 @@ def internvl(fields: Fields, name: str) -> ModelGraph:
         entry=_entry(vision, side=side, patch=patch),
         exit=_exit(vision, text.hidden_size, read=width * merge**2, tokens=tokens),
     )
-    return joined(fields, text, tower, image=f"{pixels} pixels in one tile", tied=True)
+    return joined(fields, text, tower, image=f"{pixels} pixels in one tile", tied=tied)
+
+
+def qianfan_ocr(fields: Fields, name: str) -> ModelGraph:
+    """Return a qianfan_ocr: an internvl whose tower's queries, keys and values have biases."""
+    return _internvl(fields, name, {**_TOWER, "attention_bias": True}, default="qwen3", tied=False)
 
 
 def _block(vision: Fields) -> Block:

@@ -30,6 +30,7 @@ _SIDE_LIMIT = 2**14
 _TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
     "ministral3": hf_dense.ministral3,
     "mistral": hf_dense.mistral,
+    "qwen3": hf_dense.qwen3,
 }
 # What configuration_mistral3.py fills in where a part is left out whole.
 _TEXT = {
@@ -49,12 +50,18 @@ _VISION = {
     "num_hidden_layers": 24,
     "num_attention_heads": 16,
 }
+_LIGHTON_VISION = {**_VISION, "image_size": 1540, "patch_size": 14}
 
 
 def mistral3(fields: Fields, name: str) -> ModelGraph:
     """Return a mistral3: a tower, a product that merges squares of patches, two more, a decoder."""
-    text = _decoder(fields, name)
-    vision = fields.section("vision_config", defaults=_VISION)
+    return _mistral3(fields, name, default="mistral", sizes=_VISION)
+
+
+def _mistral3(fields: Fields, name: str, *, default: str, sizes: Mapping[str, int]) -> ModelGraph:
+    """Return a tower whose defaults are `sizes` before a decoder of the type `default`."""
+    text = _decoder(fields, name, default)
+    vision = fields.section("vision_config", defaults=sizes)
     width = vision.size("hidden_size")
     merge = fields.size("spatial_merge_size", 2, limit=_SIDE_LIMIT)
     patch = vision.size("patch_size", 16, limit=_SIDE_LIMIT)
@@ -78,15 +85,20 @@ def mistral3(fields: Fields, name: str) -> ModelGraph:
     return joined(fields, text, tower, image=image, tied=True)
 
 
-def _decoder(fields: Fields, name: str) -> ModelGraph:
-    """Return the decoder of `text_config`, a mistral unless it says otherwise.
+def lighton_ocr(fields: Fields, name: str) -> ModelGraph:
+    """Return a lighton_ocr: a mistral3 whose decoder is a qwen3 unless told, with larger images."""
+    return _mistral3(fields, name, default="qwen3", sizes=_LIGHTON_VISION)
+
+
+def _decoder(fields: Fields, name: str, default: str) -> ModelGraph:
+    """Return the decoder of `text_config`, of the type `default` unless it says otherwise.
 
     Raises:
         UnsupportedModelError: if its type cannot be read.
     """
     if not fields.is_mapping("text_config"):
         return hf_dense.mistral(Fields(_TEXT, section="text_config"), name)
-    given = fields.section("text_config").text("model_type") or "mistral"
+    given = fields.section("text_config").text("model_type") or default
     reader = _TEXT_READERS.get(given)
     if reader is None:
         raise UnsupportedModelError(

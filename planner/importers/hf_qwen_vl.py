@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from planner.errors import DocumentError
-from planner.importers import hf_dense, hf_mixture, hf_qwen_linear
+from planner.importers import hf_dense, hf_llama_kin, hf_mixture, hf_qwen_linear
 from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
@@ -78,6 +78,24 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
     return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
 
 
+def exaone4_5(fields: Fields, name: str) -> ModelGraph:
+    """Return an exaone4_5: the tower of a qwen2_5_vl, with fewer keys, before an exaone4."""
+    graph = qwen2_5_vl(fields, name)
+    heads = _vision(fields).size("num_key_value_heads", 8)
+    runs = []
+    for run in graph.runs:
+        attention = run.block.attention
+        if run.part is RunPart.ENCODER and isinstance(attention, GroupedQueryAttention):
+            require_divides(
+                "vision_config.num_key_value_heads", heads, "num_heads", attention.head_count
+            )
+            fewer = attention.model_copy(update={"key_value_head_count": heads})
+            block = run.block.model_copy(update={"attention": fewer})
+            run = run.model_copy(update={"block": block})  # noqa: PLW2901
+        runs.append(run)
+    return graph.model_copy(update={"runs": tuple(runs)})
+
+
 def qwen3_vl(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen3_vl: what some blocks of its tower put out goes to the decoder as well.
 
@@ -139,6 +157,8 @@ def _newer(fields: Fields, text: ModelGraph, *, kept: tuple[int, ...] = ()) -> M
 
 
 def _decoder(fields: Fields, name: str) -> ModelGraph:
+    if fields.text("model_type") == "exaone4_5":
+        return hf_llama_kin.exaone4(fields.section("text_config"), name)
     nested = "text_config" in fields
     return hf_dense.qwen2_vl_text(fields.section("text_config") if nested else fields, name)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from planner.importers import (
     hf_alternating,
     hf_bart,
+    hf_contrastive,
     hf_convolution,
     hf_deepseek_v4,
     hf_dense,
@@ -41,7 +42,9 @@ from planner.importers import (
     hf_qwen_vl,
     hf_routed,
     hf_sliding,
+    hf_sound,
     hf_vision,
+    hf_waves,
     hf_windowed_mixture,
 )
 from planner.importers.fields import Fields
@@ -64,6 +67,7 @@ READERS: Mapping[str, Reader] = {
     "afmoe": Reader(read=hf_sliding.afmoe),
     "apertus": Reader(read=hf_llama_kin.apertus),
     "arcee": Reader(read=hf_llama_kin.arcee),
+    "audioflamingo3": Reader(read=hf_sound.audioflamingo3),
     "axk1": Reader(read=hf_mixture_kin.axk1, aliases=hf_mixture_kin.ROUTED_ALIASES),
     "aya_vision": Reader(read=hf_images.aya_vision),
     "bamba": Reader(read=hf_hybrid.bamba, aliases=hf_hybrid.BAMBA_ALIASES),
@@ -71,6 +75,7 @@ READERS: Mapping[str, Reader] = {
     "biogpt": Reader(read=hf_older.biogpt),
     "bitnet": Reader(read=hf_llama_kin.bitnet),
     "bloom": Reader(read=hf_layer_norm.bloom, aliases=hf_layer_norm.BLOOM_ALIASES),
+    "clip": Reader(read=hf_contrastive.clip, reads_head=True),
     "clip_vision_model": Reader(read=hf_image_encoders.clip_vision, reads_head=True),
     "codegen": Reader(read=hf_older.codegen, aliases=hf_older.N_EMBD_ALIASES),
     "cohere": Reader(read=hf_parallel.cohere),
@@ -96,6 +101,7 @@ READERS: Mapping[str, Reader] = {
     "ernie4_5_moe": Reader(read=hf_ernie.ernie4_5_moe, aliases=hf_ernie.ERNIE4_5_MOE_ALIASES),
     "eurobert": Reader(read=hf_modernbert.eurobert, reads_head=True),
     "exaone4": Reader(read=hf_llama_kin.exaone4),
+    "exaone4_5": Reader(read=hf_qwen_vl.exaone4_5),
     "exaone_moe": Reader(read=hf_sliding.exaone_moe),
     "falcon": Reader(read=hf_parallel.falcon, aliases=hf_parallel.FALCON_ALIASES),
     "falcon_h1": Reader(read=hf_hybrid.falcon_h1),
@@ -110,6 +116,7 @@ READERS: Mapping[str, Reader] = {
     "gemma4_text": Reader(read=hf_gemma4.gemma4_text),
     "glm": Reader(read=hf_llama_kin.glm),
     "glm4": Reader(read=hf_glm.glm4),
+    "glm46v": Reader(read=hf_glm_vision.glm46v),
     "glm4_moe": Reader(read=hf_glm.glm4_moe, aliases=hf_glm.GLM4_MOE_ALIASES),
     "glm4_moe_lite": Reader(
         read=hf_mixture_kin.glm4_moe_lite, aliases=hf_mixture_kin.GLM4_MOE_LITE_ALIASES
@@ -151,11 +158,14 @@ READERS: Mapping[str, Reader] = {
     "laguna": Reader(read=hf_windowed_mixture.laguna),
     "lfm2": Reader(read=hf_convolution.lfm2),
     "lfm2_moe": Reader(read=hf_convolution.lfm2_moe),
+    "lfm2_vl": Reader(read=hf_images.lfm2_vl),
+    "lighton_ocr": Reader(read=hf_mistral3.lighton_ocr),
     "llama": Reader(read=hf_dense.llama),
     "llama4": Reader(read=hf_llama4.llama4),
     "llama4_text": Reader(read=hf_positions.llama4_text),
     "llava": Reader(read=hf_vision.llava),
     "llava_next": Reader(read=hf_images.llava_next),
+    "llava_next_video": Reader(read=hf_images.llava_next),
     "llava_onevision": Reader(read=hf_images.llava_onevision),
     "mamba": Reader(read=hf_mamba.mamba),
     "mamba2": Reader(read=hf_mamba.mamba2),
@@ -187,8 +197,10 @@ READERS: Mapping[str, Reader] = {
     "phi": Reader(read=hf_parallel.phi),
     "phi3": Reader(read=hf_dense.phi3),
     "phimoe": Reader(read=hf_routed.phimoe),
+    "qianfan_ocr": Reader(read=hf_internvl.qianfan_ocr),
     "qwen2": Reader(read=hf_dense.qwen2),
     "qwen2_5_vl": Reader(read=hf_qwen_vl.qwen2_5_vl),
+    "qwen2_audio": Reader(read=hf_sound.qwen2_audio),
     "qwen2_moe": Reader(read=hf_mixture.qwen2_moe),
     "qwen2_vl": Reader(read=hf_qwen_vl.qwen2_vl),
     "qwen3": Reader(read=hf_dense.qwen3),
@@ -201,6 +213,8 @@ READERS: Mapping[str, Reader] = {
     "qwen3_vl": Reader(read=hf_qwen_vl.qwen3_vl),
     "qwen3_vl_moe": Reader(read=hf_qwen_vl.qwen3_vl_moe),
     "seed_oss": Reader(read=hf_dense.seed_oss),
+    "siglip": Reader(read=hf_contrastive.siglip, reads_head=True),
+    "siglip2": Reader(read=hf_contrastive.siglip2, reads_head=True),
     "siglip_vision_model": Reader(read=hf_image_encoders.siglip_vision, reads_head=True),
     "smollm3": Reader(read=hf_positions.smollm3),
     "smolvlm": Reader(read=hf_images.idefics3),
@@ -209,9 +223,11 @@ READERS: Mapping[str, Reader] = {
     "starcoder2": Reader(read=hf_layer_norm.starcoder2),
     "t5": Reader(read=hf_encoder.t5, aliases=hf_encoder.T5_ALIASES),
     "vaultgemma": Reader(read=hf_sliding.vaultgemma),
+    "vipllava": Reader(read=hf_vision.vipllava, aliases=hf_vision.VIPLLAVA_ALIASES),
     "vit": Reader(read=hf_image_encoders.vit, reads_head=True),
     "vit_mae": Reader(read=hf_image_encoders.vit_mae, reads_head=True),
     "vit_msn": Reader(read=hf_image_encoders.vit_msn, reads_head=True),
+    "voxtral": Reader(read=hf_sound.voxtral),
     "whisper": Reader(read=hf_encoder.whisper, aliases=hf_encoder.WHISPER_ALIASES),
     "xglm": Reader(read=hf_older.xglm, aliases=hf_older.XGLM_ALIASES),
     "youtu": Reader(read=hf_latent.youtu),
@@ -226,5 +242,8 @@ READERS: Mapping[str, Reader] = {
     **{
         model_type: Reader(read=hf_bart.bart_kin, aliases=hf_bart.BART_ALIASES)
         for model_type in hf_bart.BART_KIN
+    },
+    **{
+        model_type: Reader(read=hf_waves.waves, reads_head=True) for model_type in hf_waves.WAVE_KIN
     },
 }

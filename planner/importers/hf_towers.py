@@ -7,6 +7,7 @@ transformers 5.23).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 from planner.errors import DocumentError
 from planner.importers.fields import LAYER_LIMIT, Fields, require_at_most
@@ -103,6 +104,12 @@ def siglip_tower(fields: Fields) -> Tower:
         ),
         unread_elements=pooled,
     )
+
+
+def siglip2_tower(fields: Fields) -> Tower:
+    """Return a SigLIP 2 tower, whose images are any shape of `num_patches`: here a square."""
+    side = isqrt(fields.size("num_patches", 256)) * fields.size("patch_size", 16)
+    return siglip_tower(fields.replaced({"image_size": side}))
 
 
 def _block(fields: Fields, *, rotary: bool = False) -> Block:

@@ -21,6 +21,8 @@ from planner.schema.model import (
     Product,
 )
 
+_VIPLLAVA_LAYERS = 5
+VIPLLAVA_ALIASES = {"vision_feature_layers": "vision_feature_layer"}
 _TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
     "cohere": hf_parallel.cohere,
     "cohere2": hf_parallel.cohere2,
@@ -73,6 +75,28 @@ def llava(fields: Fields, name: str) -> ModelGraph:
             Product(inner_size=output, outer_size=output, bias=bias, tokens_per_sequence=tokens),
         ),
         norm_widths=(width,),
+        table_elements=tower.unread_elements,
+        output_size=output,
+        output_tokens_per_sequence=tokens,
+    )
+    image = f"{tower.image_pixels} pixels"
+    return joined(fields, text, tower.run(exit_), image=image, text_ties=text.tied_embeddings)
+
+
+def vipllava(fields: Fields, name: str) -> ModelGraph:
+    """Return a vipllava: a llava that reads five of its tower's layers, normed side by side."""
+    text = text_decoder(fields, name)
+    tower = vision_tower(fields, default="clip_vision_model")
+    tokens, output = tower.patch_count, text.hidden_size
+    named = max(fields.length("vision_feature_layer"), 1)
+    layers = named if "vision_feature_layer" in fields else _VIPLLAVA_LAYERS
+    read = tower.hidden_size * layers
+    exit_ = Exit(
+        products=(
+            Product(inner_size=read, outer_size=output, bias=True, tokens_per_sequence=tokens),
+            Product(inner_size=output, outer_size=output, bias=True, tokens_per_sequence=tokens),
+        ),
+        norm_widths=(tower.hidden_size, read),
         table_elements=tower.unread_elements,
         output_size=output,
         output_tokens_per_sequence=tokens,

@@ -40,6 +40,44 @@ PICTURES: Fields = {
     "patch_size": 8,
 }
 
+CLIP: Fields = {**PICTURES, "model_type": "clip_vision_model"}
+PAIR: Fields = {
+    "text_config": {**MANY, "max_position_embeddings": 20},
+    "vision_config": PICTURES,
+}
+WAVES: Fields = {
+    **MANY,
+    "conv_dim": [32, 48],
+    "conv_stride": [5, 2],
+    "conv_kernel": [10, 3],
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 4,
+}
+
+
+def seen(text_type: str, vision: Fields) -> Fields:
+    """Return a configuration of a tower of images before a decoder."""
+    return {"text_config": {"model_type": text_type, **SIZES}, "vision_config": vision}
+
+
+def heard(text_type: str, audio_type: str) -> Fields:
+    """Return a configuration of an encoder of sound before a decoder."""
+    audio = {
+        "model_type": audio_type,
+        "d_model": 64,
+        "hidden_size": 64,
+        "encoder_layers": 3,
+        "num_hidden_layers": 3,
+        "encoder_attention_heads": 4,
+        "num_attention_heads": 4,
+        "encoder_ffn_dim": 256,
+        "intermediate_size": 256,
+        "num_mel_bins": 80,
+        "max_source_positions": 40,
+    }
+    return {"text_config": {"model_type": text_type, **SIZES}, "audio_config": audio}
+
+
 # model type, class, fields beside the type's name
 CASES: list[tuple[str, str, Fields]] = [
     ("axk1", "AXK1ForCausalLM", {**SIZES, "n_routed_experts": 8, "moe_layer_freq": 2}),
@@ -105,6 +143,80 @@ CASES: list[tuple[str, str, Fields]] = [
             "vocab_size": 500,
             "pad_token_id": 0,
         },
+    ),
+    ("clip", "CLIPModel", {**PAIR, "projection_dim": 64}),
+    ("siglip", "SiglipModel", PAIR),
+    ("siglip2", "Siglip2Model", {**PAIR, "vision_config": {**PICTURES, "num_patches": 36}}),
+    *(
+        (kind, named, WAVES)
+        for kind, named in (
+            ("wav2vec2", "Wav2Vec2ForCTC"),
+            ("wav2vec2", "Wav2Vec2Model"),
+            ("wav2vec2", "Wav2Vec2ForSequenceClassification"),
+            ("hubert", "HubertForCTC"),
+            ("unispeech", "UniSpeechForCTC"),
+            ("unispeech-sat", "UniSpeechSatForCTC"),
+        )
+    ),
+    (
+        "wav2vec2",
+        "Wav2Vec2ForCTC",
+        {**WAVES, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True},
+    ),
+    ("qwen2_audio", "Qwen2AudioForConditionalGeneration", heard("qwen2", "qwen2_audio_encoder")),
+    ("voxtral", "VoxtralForConditionalGeneration", heard("llama", "voxtral_encoder")),
+    (
+        "audioflamingo3",
+        "AudioFlamingo3ForConditionalGeneration",
+        heard("qwen2", "audioflamingo3_encoder"),
+    ),
+    ("llava_next_video", "LlavaNextVideoForConditionalGeneration", seen("llama", CLIP)),
+    ("vipllava", "VipLlavaForConditionalGeneration", seen("llama", CLIP)),
+    (
+        "qianfan_ocr",
+        "QianfanOCRForConditionalGeneration",
+        seen("qwen3", {**PICTURES, "model_type": "qianfan_ocr_vision"}),
+    ),
+    (
+        "lfm2_vl",
+        "Lfm2VlForConditionalGeneration",
+        seen("lfm2", {**PICTURES, "model_type": "siglip2_vision_model", "num_patches": 16}),
+    ),
+    (
+        "lighton_ocr",
+        "LightOnOcrForConditionalGeneration",
+        seen("qwen3", {**PICTURES, "model_type": "pixtral"}),
+    ),
+    (
+        "exaone4_5",
+        "Exaone4_5_ForConditionalGeneration",
+        seen(
+            "exaone4",
+            {
+                "model_type": "exaone4_5_vision",
+                "depth": 9,
+                "hidden_size": 64,
+                "intermediate_size": 90,
+                "num_heads": 4,
+                "num_key_value_heads": 2,
+                "out_hidden_size": 64,
+            },
+        ),
+    ),
+    (
+        "glm46v",
+        "Glm46VForConditionalGeneration",
+        seen(
+            "glm4v_text",
+            {
+                "model_type": "glm4v_vision",
+                "depth": 3,
+                "hidden_size": 32,
+                "intermediate_size": 90,
+                "num_heads": 4,
+                "out_hidden_size": 64,
+            },
+        ),
     ),
     *(
         (model_type, f"{prefix}{head}", BART)

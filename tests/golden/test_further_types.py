@@ -20,8 +20,8 @@ PATCHES_AND_CLASS = 17
 BOTH_HALVES = {"input_ids": (2, 40), "decoder_input_ids": (2, 40)}
 
 FIRST_OF_TYPE = {model_type: named for model_type, named, _ in reversed(CASES + HEADS)}
-# Their default configurations cannot be built, or have no model's sizes.
-WITHOUT_DEFAULTS = {"dbrx", "esm", "roformer"}
+# Their default configurations cannot be built, or have parts that do not fit.
+WITHOUT_DEFAULTS = {"dbrx", "esm", "exaone4_5", "roformer"}
 
 
 def counted(fields: dict[str, Any]) -> int:

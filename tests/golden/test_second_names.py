@@ -29,6 +29,7 @@ UNREAD = {
     "whisper": {"num_key_value_heads"},
 }
 TOKENS = {
+    "audio_token_id",
     "boi_token_id",
     "eoi_token_id",
     "image_token_id",
