@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from planner.answers.chance_words import fit_words
+from planner.answers.chance_words import fit_words, fitting_words
 from planner.answers.comparison import Unit
 from planner.answers.objective_words import proof_words, rival_place, value_words
 from planner.schema.job import Objective
@@ -135,6 +135,7 @@ FILTERS = {
     "seconds": seconds,
     "exact_seconds": exact_seconds,
     "fit": fit_words,
+    "fitting": fitting_words,
     "memory": memory,
     "gib": gib,
     "percent": percent,

@@ -22,7 +22,7 @@ _BEST = {
     Objective.MEMORY: "peak memory",
     Objective.DEVICES: "number of devices",
 }
-_SHORT = {"illegal": "not legal", "does_not_fit": "does not fit", "out_of_time": "not solved"}
+_SHORT = {"illegal": "not legal", "does_not_fit": "too little memory", "out_of_time": "not solved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

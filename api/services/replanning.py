@@ -148,7 +148,7 @@ def _adopt(session: Session, run: RunRow, stored: StoredPlan, at: datetime) -> N
     """Have the run follow the plan that was found, if one was."""
     answer = stored.answer
     if isinstance(answer, Infeasible):
-        _end(session, run, f"no plan fits what is left: {_why(answer)}", at)
+        _end(session, run, f"no plan is likely enough to fit what is left: {_why(answer)}", at)
         return
     follow(session, run, answer, document=stored.document_json, at=at)
     text = "to be started again under the new plan"

@@ -22,6 +22,12 @@ def fit_words(prediction: Prediction) -> str:
     return "is too tight" if prediction.fits_probability >= 0.5 else "does not fit"
 
 
+def fitting_words(limits: Limits) -> str:
+    """Return what no plan does where none is found: `fits with a chance of 95%`."""
+    asked = limits.fits_probability
+    return "fits" if asked is None else f"fits with a chance of {percent(asked)}"
+
+
 def room_words(limits: Limits) -> str:
     """Return what a need for device memory may exceed: `... at a chance of fitting of 95%`."""
     if limits.fits_probability is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.answers.chance_words import chance_words
+from planner.answers.chance_words import chance_words, fit_words
 from planner.answers.objection import stage_excesses, step_causes
 from planner.answers.refusal import resolved_and_broken
 from planner.cost.step import predict_simulated
@@ -164,7 +164,7 @@ def _fits(prediction: Prediction | None, lacking: Sequence[Excess], limits: Limi
         f"{one.resource.replace('_', ' ')}, {format_bytes(one.excess_bytes)} too much"
         for one in lacking
     )
-    detail = f"{detail} ({chance_words(prediction, limits)})"
+    detail = f"{fit_words(prediction)}: {detail} ({chance_words(prediction, limits)})"
     return CheckResult(name="fits", outcome="failed", detail=detail)
 
 

@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from planner.answers.chance_words import fitting_words, room_words
 from planner.answers.explain import describe_strategy
 from planner.answers.finalists import best_plan
 from planner.answers.refusal import missing_bytes, rules
@@ -143,14 +144,15 @@ def _empty_cell(answer: NotFound, held: Request, fixed: dict[str, int]) -> Heatm
             proven=True,
             reason=rules(answer, held, held.job.resolved.limits, fixed=fixed)[0],
         )
-    missing = missing_bytes(answer)
+    missing, limits = missing_bytes(answer), held.job.resolved.limits
     return HeatmapCell(
         row=row,
         column=column,
         status="does_not_fit",
         proven=True,
         missing_bytes=missing,
-        reason="no plan fits"
+        reason=f"no plan {fitting_words(limits)}"
         if missing is None
-        else f"the leanest plan needs at least {format_bytes(missing)} more",
+        else f"the leanest plan needs at least {format_bytes(missing)} more than "
+        f"{room_words(limits)}",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.answers.chance_words import fit_words, percent, room_words
+from planner.answers.chance_words import fit_words, fitting_words, percent, room_words
 from planner.answers.explain import describe_strategy
 from planner.answers.finalists import best_plan
 from planner.answers.objective_words import device_words, excess_words, value_words
@@ -109,7 +109,8 @@ def _nothing(
     return Objection(
         asked=asked,
         verdict="does_not_fit",
-        answer=f"none of {answer.configurations_total} configurations with it fits{least}",
+        answer=f"none of {answer.configurations_total} configurations with it "
+        f"{fitting_words(limits)}{least}",
         excesses=lacking,
         outside_limits=outside,
     )

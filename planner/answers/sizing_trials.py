@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.answers.chance_words import fitting_words, room_words
 from planner.answers.finalists import fastest_plan
 from planner.ilp.problem import NotFound
 from planner.requests.device_counts import Candidate
@@ -61,7 +62,7 @@ class Trials:
         elif not answer.proven:
             trial = _trial(candidate, verdict="out_of_time", cutoff_seconds=cutoff)
         elif answer.configurations_total == 0:
-            trial = _refused(candidate, answer)
+            trial = self._refused(candidate, answer)
         else:
             trial = _trial(
                 candidate, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
@@ -79,7 +80,7 @@ class Trials:
         answer = self._ask(candidate)
         if isinstance(answer, NotFound):
             if answer.proven:
-                return _refused(candidate, answer)
+                return self._refused(candidate, answer)
             return known or _trial(candidate, verdict="out_of_time")
         cutoff, limited_by = self.cutoff(candidate, self.wish.budget)
         return self._solved(candidate, answer, cutoff_seconds=cutoff, limited_by=limited_by)
@@ -91,6 +92,22 @@ class Trials:
         document = cluster_document(candidate.cluster.name, candidate.cluster)
         request = resolved_request(self.base.model, document, self.base.job.resolved)
         return fastest_plan(request, inquiry=self.inquiry, cutoff_seconds=cutoff_seconds)
+
+    def _refused(self, candidate: Candidate, answer: NotFound) -> SizingTrial:
+        """Return that nothing runs on the candidate: no legal degrees, or too little memory."""
+        if answer.configurations_total == 0:
+            rule = max(answer.refused, key=lambda name: answer.refused[name], default=None)
+            return _trial(candidate, verdict="cannot_run", limited_by="legality", reason=rule)
+        limits = self.base.job.resolved.limits
+        reason = f"no plan {fitting_words(limits)}"
+        if answer.shortfalls:
+            least = answer.shortfalls[0]
+            missing = least.required_bytes - least.capacity_bytes
+            place = "on" if least.exceeds_device else "of host memory for"
+            room = room_words(limits) if least.exceeds_device else "there is"
+            more = f"at least {format_bytes(missing)} more {place}"
+            reason = f"the leanest plan needs {more} its fullest device than {room}"
+        return _trial(candidate, verdict="cannot_run", limited_by="memory", reason=reason)
 
     def _solved(
         self, candidate: Candidate, found: Solution, *, cutoff_seconds: float, limited_by: LimitedBy
@@ -107,21 +124,6 @@ class Trials:
             certificate=found.certificate,
             **({} if is_met else missed),
         )
-
-
-def _refused(candidate: Candidate, answer: NotFound) -> SizingTrial:
-    """Return that nothing runs on the candidate: no legal degrees, or too little memory."""
-    if answer.configurations_total == 0:
-        rule = max(answer.refused, key=lambda name: answer.refused[name], default=None)
-        return _trial(candidate, verdict="cannot_run", limited_by="legality", reason=rule)
-    reason = "no plan fits into its memory"
-    if answer.shortfalls:
-        least = answer.shortfalls[0]
-        missing = least.required_bytes - least.capacity_bytes
-        place = "on" if least.exceeds_device else "of host memory for"
-        more = f"at least {format_bytes(missing)} more {place}"
-        reason = f"the leanest plan needs {more} its fullest device"
-    return _trial(candidate, verdict="cannot_run", limited_by="memory", reason=reason)
 
 
 def _trial(candidate: Candidate, *, verdict: Verdict, **facts: Any) -> SizingTrial:

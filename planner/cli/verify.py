@@ -58,7 +58,7 @@ def _lines(checked: BoundCheck) -> Iterator[str]:
     """Yield by what the lower bound holds."""
     total = f"of {checked.configurations_total:,} configurations"
     yield f"lower bound of the closed form {checked.lower_bound_seconds:.6g} s, {total}:"
-    yield f"  {checked.infeasible:,} have no plan that fits, by re-evaluated duality"
+    yield f"  {checked.infeasible:,} have no plan within memory, by re-evaluated duality"
     yield f"  {checked.bounded:,} have none below the bound, by re-evaluated duality"
     for engine, count in checked.trusted.items():
         yield f"  {count:,} taken on trust of the search's {engine}"

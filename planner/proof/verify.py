@@ -42,8 +42,12 @@ def differences_from_prediction(step_seconds: float, prediction: Prediction) -> 
     if not _close(step_seconds, prediction.closed_form_seconds):
         return f"step_seconds {step_seconds!r} against {prediction.closed_form_seconds!r}"
     if not prediction.fits:
-        return "the strategy does not fit"
+        return f"the strategy {_unlikely(prediction)}"
     return ""
+
+
+def _unlikely(prediction: Prediction) -> str:
+    return f"is not likely enough to fit (chance {prediction.fits_probability:.1%})"
 
 
 def objective_value(objective: Objective, prediction: Prediction, cluster: Cluster) -> float:
@@ -147,7 +151,7 @@ def _sums(prediction: Prediction) -> list[str]:
         if not _close(stage.memory_bytes.total_bytes(), stage.peak_memory_bytes)
     )
     if not prediction.fits:
-        differences.append("the plan does not fit")
+        differences.append(f"the plan {_unlikely(prediction)}")
     return [*differences, *_simulated_sums(prediction)]
 
 
@@ -210,7 +214,7 @@ def _simplicity(plan: Plan, said: Simplicity, fastest: Prediction) -> list[str]:
     step, best = plan.prediction.step_seconds.p50, said.fastest_step_seconds
     differences = []
     if not fastest.fits:
-        differences.append("certificate.simplicity.fastest: the strategy does not fit")
+        differences.append(f"certificate.simplicity.fastest: the strategy {_unlikely(fastest)}")
     if not _close(best, fastest.step_seconds.p50):
         differences.append(
             f"certificate.simplicity.fastest: step_seconds {best!r} against "

@@ -126,7 +126,7 @@ RUN_TRANSITIONS: tuple[Transition, ...] = (
         Actor.AGENT,
     ),
     _move(RunState.REPLANNING, RunState.QUEUED, "a plan for what is left is there", Actor.SERVICE),
-    _move(RunState.REPLANNING, RunState.FAILED, "no plan fits what is left", Actor.SERVICE),
+    _move(RunState.REPLANNING, RunState.FAILED, "no plan for what is left", Actor.SERVICE),
     _move(RunState.REPLANNING, RunState.CANCELLED, "nothing runs", Actor.USER),
 )
 

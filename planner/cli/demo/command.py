@@ -177,5 +177,5 @@ def _cpu_plan(cluster: Path) -> Plan:
     job = Job.from_fields(CPU_JOB, source="the demo")
     answer = planning.plan(read_resolved_model(CPU_MODEL), read_resolved_cluster(str(cluster)), job)
     if answer.status == "infeasible":
-        raise DemoError(f"{CPU_MODEL} does not fit on the ranks of {cluster}")
+        raise DemoError(f"no plan of {CPU_MODEL} is likely enough to fit on the ranks of {cluster}")
     return answer

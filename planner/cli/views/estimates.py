@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from planner.answers.chance_words import chance_words, fit_words
 from planner.errors import InputError
 from planner.schema.plan import Estimate
 from planner.schema.strategy import Strategy
@@ -16,7 +17,7 @@ from planner.units import format_bytes, format_seconds
 def estimates_view(answers: Sequence[Estimate | InputError]) -> Table:
     """Return one row per answer, in order; an illegal strategy's row says what is wrong."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("#", "strategy", "step", "MFU", "peak", "fits"):
+    for heading in ("#", "strategy", "step", "MFU", "peak", "memory"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for index, answer in enumerate(answers):
         if isinstance(answer, InputError):
@@ -29,7 +30,10 @@ def estimates_view(answers: Sequence[Estimate | InputError]) -> Table:
             format_seconds(prediction.step_seconds.p50),
             f"{prediction.model_flop_utilization:.1%}",
             format_bytes(max(stage.peak_memory_bytes for stage in prediction.stages)),
-            "yes" if prediction.fits else Text("no", style="red"),
+            Text(
+                f"{fit_words(prediction)} ({chance_words(prediction, answer.job.resolved.limits)})",
+                style="" if prediction.fits else "red",
+            ),
         )
     return table
 

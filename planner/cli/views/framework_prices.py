@@ -12,7 +12,7 @@ from planner.units import format_seconds
 
 _NOTHING = {
     "refused": "cannot run the job",
-    "infeasible": "nothing that it can say fits",
+    "infeasible": "nothing that it can say is likely enough to fit",
     "out_of_time": "nothing found in time: give more --solver-seconds",
 }
 

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from planner.answers.chance_words import chance_words, fit_words
+from planner.answers.chance_words import chance_words, fit_words, fitting_words
 from planner.answers.comparison import (
     activation_checkpointing,
     blocks_per_stage,
@@ -109,7 +109,7 @@ def infeasible_view(answer: Infeasible) -> RenderableType:
         Rule("[bold red]infeasible[/]", align="left"),
         *_request_lines(answer),
         *warning_lines(answer.warnings),
-        _none_of(answer.configurations_total),
+        _none_of(answer.configurations_total, fitting_words(answer.job.resolved.limits)),
         "",
         binding,
         *relaxations,
@@ -129,12 +129,12 @@ def assumption_lines(assumptions: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"  assumed: {assumption}", style="dim")
 
 
-def _none_of(configurations_total: int) -> str:
+def _none_of(configurations_total: int, fits: str) -> str:
     if configurations_total == 0:
         return "no configuration is legal: the rules below refuse them"
     if configurations_total == 1:
-        return "the only configuration does not fit"
-    return f"none of {configurations_total} configurations fits"
+        return f"no plan of the only configuration {fits}"
+    return f"none of {configurations_total} configurations {fits}"
 
 
 def _request_lines(answer: Answer | Estimate) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _saved(price: ShadowPrice, reasons: Reasons) -> str:
 
 def _rival(rival: Rival | None, reasons: Reasons) -> str:
     if rival is None:
-        return "runner-up: no other degrees fit, or none was found in time"
+        return "runner-up: of other degrees none is likely enough to fit, or was found in time"
     sure = "" if rival.proven else " (not proven)"
     objective, more = reasons.objective, rival.more_value
     if objective is not Objective.THROUGHPUT and rival.objective_value is not None:
@@ -98,7 +98,7 @@ def _more(rival: Rival, reasons: Reasons, more: float) -> str:
 
 def _objection(objection: Objection) -> Iterator[RenderableType]:
     yield ""
-    yield Text(f"why not {objection.asked}? {objection.verdict.replace('_', ' ')}", style="bold")
+    yield Text(f"why not {objection.asked}? {_verdict(objection)}", style="bold")
     yield Text(f"  {objection.answer}")
     for rule in objection.rules[1:]:
         yield Text(f"  {rule}")
@@ -112,6 +112,13 @@ def _objection(objection: Objection) -> Iterator[RenderableType]:
         yield Text(f"  {cause.name.replace('_', ' ')}: {sign}{difference}")
     if objection.outside_limits:
         yield Text(f"  outside the job's limits: {', '.join(objection.outside_limits)}")
+
+
+def _verdict(objection: Objection) -> str:
+    """Return the verdict in words: of no plan at all it is known that none is likely enough."""
+    if objection.verdict == "does_not_fit" and objection.strategy is None:
+        return "too little memory"
+    return objection.verdict.replace("_", " ")
 
 
 def _heatmap(heatmap: Heatmap | None) -> Iterator[RenderableType]:
@@ -141,7 +148,8 @@ def _cell(cell: HeatmapCell, objective: Objective) -> Text:
         return Text(_cell_value(cell, objective), style=style)
     if cell.missing_bytes is not None:
         return Text(f"≥ {cell.missing_bytes / GIB:.1f} GiB more", style="red")
-    return Text(cell.status.replace("_", " "), style="dim")
+    words = "too little memory" if cell.status == "does_not_fit" else cell.status.replace("_", " ")
+    return Text(words, style="dim")
 
 
 def _cell_value(cell: HeatmapCell, objective: Objective) -> str:

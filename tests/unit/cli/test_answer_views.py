@@ -105,7 +105,7 @@ def test_what_binds_and_who_came_second_are_named():
 
 
 def test_a_plan_without_a_rival_says_so():
-    assert "no other degrees fit" in words_of(reasons_view(some_reasons()))
+    assert "none is likely enough to fit" in words_of(reasons_view(some_reasons()))
 
 
 def test_objection_names_rules_bytes_causes_and_limits():

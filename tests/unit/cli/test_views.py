@@ -177,8 +177,8 @@ def test_gap_that_another_end_left_is_not_laid_to_the_time():
     ("total", "words"),
     [
         (0, "no configuration is legal: the rules below refuse them"),
-        (1, "the only configuration does not fit"),
-        (24, "none of 24 configurations fits"),
+        (1, "no plan of the only configuration fits with a chance of 95%"),
+        (24, "none of 24 configurations fits with a chance of 95%"),
     ],
 )
 def test_infeasible_view_says_how_many_were_legal(total, words):

@@ -86,7 +86,7 @@ def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
     first, second = view.rows
     assert [(cell.text, cell.note) for cell in first.cells] == [
         ("not legal", ""),
-        ("does not fit", "at least 2 GiB short"),
+        ("too little memory", "at least 2 GiB short"),
     ]
     assert [cell.reason_number for cell in first.cells] == [1, 2]
     assert view.reasons == ("too few heads", "x")
