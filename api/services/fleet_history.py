@@ -24,6 +24,8 @@ from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
 from api.services.run_measurements import LEAST_STEPS, median_step
 from api.tables import LeaseRow, RunRow
+from planner.calibration.report import Lessons, learnt_plan, lessons, trusted
+from planner.schema.job import LearntRun
 from planner.schema.plan import Plan
 
 RUNS_LIMIT = 50
@@ -35,7 +37,10 @@ RARE_CHANCE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRun:
-    """A run's median step over the predicted one, beside the ends of its predicted interval."""
+    """A run's median step over the predicted one, beside the ends of its predicted interval.
+
+    `learnt` is what a calibration keeps of it, `None` where it would not read it.
+    """
 
     run_id: str
     plan_id: str
@@ -46,6 +51,7 @@ class FleetRun:
     predicted_seconds: float
     low_ratio: float
     high_ratio: float
+    learnt: LearntRun | None = None
 
     @property
     def ratio(self) -> float:
@@ -60,11 +66,12 @@ class FleetRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetGroup:
-    """The runs of one cluster under one stack, the oldest first."""
+    """The runs of one cluster under one stack, the oldest first, and what they teach together."""
 
     cluster: str
     stack: str
     runs: tuple[FleetRun, ...]
+    lessons: Lessons | None = None
 
     @property
     def recent(self) -> tuple[FleetRun, ...]:
@@ -125,10 +132,16 @@ class FleetHistoryService:
             if run is not None:
                 by_kind[run.cluster, run.stack].append(run)
         groups = [
-            FleetGroup(cluster=cluster, stack=stack, runs=tuple(runs))
+            FleetGroup(cluster=cluster, stack=stack, runs=tuple(runs), lessons=_lessons(runs))
             for (cluster, stack), runs in by_kind.items()
         ]
         return tuple(sorted(groups, key=lambda group: (not group.has_drifted, group.cluster)))
+
+
+def _lessons(runs: Sequence[FleetRun]) -> Lessons | None:
+    """Return what the runs teach, `None` where there are too few to hold one against the others."""
+    learnt = [run.learnt for run in runs if run.learnt is not None]
+    return lessons(trusted(learnt)) if len(learnt) > 1 else None
 
 
 def _fleet_run(session: Session, row: RunRow, leases: list[LeaseRow]) -> FleetRun | None:
@@ -150,4 +163,5 @@ def _fleet_run(session: Session, row: RunRow, leases: list[LeaseRow]) -> FleetRu
         predicted_seconds=step.p50,
         low_ratio=step.p10 / step.p50,
         high_ratio=step.p90 / step.p50,
+        learnt=learnt_plan(plan, measured_seconds=median),
     )

@@ -13,14 +13,19 @@ from planner.cost.configuration import Floats
 from planner.cost.intervals import P90_DEVIATIONS, own_deviation, shared_deviation
 from planner.cost.learnt import Learnt, points_of_runs
 from planner.cost.priced import configuration_of
+from planner.hardware import ClusterHardware, cluster_hardware
 from planner.schema.calibration import (
     CalibrationProfile,
     CalibrationReport,
     HeldOutErrors,
     LearntEffect,
 )
-from planner.schema.job import LearntRun
+from planner.schema.job import Job, LearntRun
+from planner.schema.plan import Plan, Prediction
+from planner.schema.strategy import Strategy
 from planner.version import planner_version
+from planner.workload.layer import ModelWorkload
+from planner.workload.model import model_workload
 
 CHANCE_DEVIATIONS = 1.0
 """Standard errors by which the mean gain has to exceed 0. Of sets of ten runs that are noise of
@@ -42,28 +47,49 @@ class Origin:
     source_digest: str
 
 
-def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
-    """Return what the runs teach, and whether it is borne out."""
-    runs = learnt_runs([row for rows in sorting.rows.values() for row in rows])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """What runs teach together, errors of each by all others, and whether that is taken."""
+
+    effects: tuple[LearntEffect, ...]
+    held_out: HeldOutErrors | None
+    accepted: bool
+    reason: str
+
+
+def lessons(runs: Sequence[LearntRun]) -> Lessons:
+    """Return what one run and more teach, as far as each is trusted."""
     learnt = Learnt.of(runs)
     held_out, (accepted, reason) = None, (True, "a single run, at what it says beside others")
     if len(runs) > 1:
         held_out = _held_out(*_errors(runs, learnt))
         accepted, reason = _judged(_gains(runs, learnt))
+    return Lessons(
+        effects=tuple(_effects(runs, learnt)),
+        held_out=held_out,
+        accepted=accepted,
+        reason=reason,
+    )
+
+
+def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
+    """Return what the runs teach, and whether it is borne out."""
+    runs = learnt_runs([row for rows in sorting.rows.values() for row in rows])
+    found = lessons(runs)
     return CalibrationReport(
         run_count=sorting.run_count,
         left_out=dict(sorted(sorting.left_out.items())),
         read_as=dict(sorted(sorting.read_as.items())),
-        accepted=accepted,
-        reason=reason,
+        accepted=found.accepted,
+        reason=found.reason,
         profile=CalibrationProfile(
             name=origin.name,
             date=origin.date,
             source=origin.source,
             source_digest=origin.source_digest,
             planner_version=planner_version(),
-            effects=tuple(_effects(runs, learnt)),
-            held_out=held_out,
+            effects=found.effects,
+            held_out=found.held_out,
             runs=runs,
         ),
     )
@@ -98,23 +124,66 @@ def learnt_run(row: Row) -> LearntRun:
 
     That is as much more where the steps that it lists differ.
     """
-    case, prediction = row.case, row.case.price()
-    kind, where = case.hardware.kinds[0], configuration_of(case.strategy)
-    seconds, listed = prediction.step_seconds.p50, case.run.steps_s or ()
-    host_ratio = prediction.breakdown_seconds.host / seconds
-    own = own_deviation(case.workload, kind, case.job, host_ratio=host_ratio)
-    spread = float(np.std(np.log(listed))) if len(listed) > 1 else 0.0
-    error = math.log(row.measured_seconds / seconds)
+    case, listed = row.case, row.case.run.steps_s or ()
+    return learnt_step(
+        Priced(
+            workload=case.workload,
+            hardware=case.hardware,
+            job=case.job,
+            strategy=case.strategy,
+            prediction=case.price(),
+        ),
+        measured_seconds=row.measured_seconds,
+        spread=float(np.std(np.log(listed))) if len(listed) > 1 else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A strategy with its prediction, and what it was priced for: devices of one kind."""
+
+    workload: ModelWorkload
+    hardware: ClusterHardware
+    job: Job
+    strategy: Strategy
+    prediction: Prediction
+
+
+def learnt_plan(plan: Plan, *, measured_seconds: float) -> LearntRun | None:
+    """Return a plan with the error of its step, `None` where it says nothing of one device alone.
+
+    That is where its devices are of several kinds, or another calibration is in its prediction.
+    """
+    hardware, job = cluster_hardware(plan.cluster.resolved), plan.job.resolved
+    if len(hardware.kinds) > 1 or job.calibration is not None:
+        return None
+    priced = Priced(
+        workload=model_workload(plan.model.resolved),
+        hardware=hardware,
+        job=job,
+        strategy=plan.strategy,
+        prediction=plan.prediction,
+    )
+    return learnt_step(priced, measured_seconds=measured_seconds)
+
+
+def learnt_step(priced: Priced, *, measured_seconds: float, spread: float = 0.0) -> LearntRun:
+    """Return how far the predicted step is off; `spread` is the deviation of the measured ones."""
+    kind, where = priced.hardware.kinds[0], configuration_of(priced.strategy)
+    seconds, job = priced.prediction.step_seconds.p50, priced.job
+    host_ratio = priced.prediction.breakdown_seconds.host / seconds
+    own = own_deviation(priced.workload, kind, job, host_ratio=host_ratio)
+    error = math.log(measured_seconds / seconds)
     return LearntRun(
         device=kind.device,
-        stack=case.job.stack,
-        precision=case.job.precision,
-        device_count=case.hardware.device_count,
+        stack=job.stack,
+        precision=job.precision,
+        device_count=priced.hardware.device_count,
         tensor_parallel_degree=where.tensor_parallel_degree,
         pipeline_parallel_degree=where.pipeline_parallel_degree,
         micro_batch_size=where.micro_batch_size,
-        sequence_length=case.job.sequence_length or 1,
-        parameter_count=case.workload.parameter_count,
+        sequence_length=job.sequence_length or 1,
+        parameter_count=priced.workload.parameter_count,
         log_error=min(max(error, -_LOG_ERROR_MOST), _LOG_ERROR_MOST),
         shared_deviation=shared_deviation(kind),
         own_deviation=math.hypot(own, spread),

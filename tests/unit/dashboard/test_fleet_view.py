@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -10,6 +11,10 @@ import pytest
 from api.dashboard.fleet_view import fleet_view
 from api.dashboard.rendering import page
 from api.services.fleet_history import FleetGroup, FleetRun, at_least_chance
+from planner.calibration.report import learnt_plan, lessons, trusted
+from planner.schema.job import Calibration
+from tests.builders import a_plan
+from tests.learnt_runs import a_learnt_run
 
 
 def a_run(ratio: float, number: int = 0) -> FleetRun:
@@ -81,6 +86,36 @@ def test_the_page_says_which_way_runs_drift_and_marks_those_outside() -> None:
     assert "Nightly" in text
     colours = view.groups[0].figure["data"][1]["marker"]["color"]
     assert colours == ["var(--accent)", *["var(--bad)"] * 3]
+
+
+def test_the_page_shows_what_runs_teach_before_and_after() -> None:
+    """Five runs of one plan, all 1.3 times as long as predicted: each is known by the four others.
+
+    Runs of so small a model differ by themselves as well, so that not all of it is taken as shared.
+    """
+    plan = a_plan()
+    learnt = [learnt_plan(plan, measured_seconds=1.3) for _ in range(5)]
+    found = lessons(trusted([run for run in learnt if run is not None]))
+    group = replace(a_group(*[1.3] * 5), lessons=found)
+
+    text = page("fleet.html", view=fleet_view([group]), titles={}, least_runs=3).body.decode()
+
+    assert found.held_out is not None
+    assert found.held_out.mean_before_ratio == pytest.approx(1.0 - 1.0 / 1.3)
+    assert found.held_out.mean_after_ratio < found.held_out.mean_before_ratio / 3.0
+    assert 1.2 < found.effects[0].factor < 1.3
+    assert "23.1%" in text  # |1 / 1.3 - 1|
+    assert "A calibration on them is accepted" in text
+
+
+def test_a_plan_that_a_calibration_priced_teaches_nothing_more() -> None:
+    plan = a_plan()
+    ours = Calibration(name="ours", runs=(a_learnt_run(),))
+    job = plan.job.model_copy(
+        update={"resolved": plan.job.resolved.model_copy(update={"calibration": ours})}
+    )
+    calibrated = plan.model_copy(update={"job": job})
+    assert learnt_plan(calibrated, measured_seconds=1.3) is None
 
 
 def test_an_empty_fleet_says_how_runs_come_to_stand_here() -> None:
