@@ -222,6 +222,10 @@ class Fields:
         first = value[0] if isinstance(value, list | tuple) and value else None
         return first if isinstance(first, str) else None
 
+    def values(self) -> Mapping[str, Any]:
+        """Return all fields as they stand there."""
+        return self._values
+
     def names(self) -> tuple[str, ...]:
         """Return the names of all fields that are there."""
         return tuple(self._values)

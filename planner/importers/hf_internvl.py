@@ -30,11 +30,40 @@ _TOWER = {
     "num_hidden_layers": 24,
     "num_attention_heads": 16,
 }
+# What configuration_intern_vit.py of its repositories fills in.
+_CHAT_TOWER = {
+    "hidden_size": 3200,
+    "intermediate_size": 12800,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 25,
+}
+_READ_AS = "read as an internvl, whose parts it has: the model's own code was not run"
 
 
 def internvl(fields: Fields, name: str) -> ModelGraph:
     """Return an internvl: parts of blocks are scaled, squares of patches merged, two products."""
     return _internvl(fields, name, _TOWER, default="qwen2", tied=True)
+
+
+def internvl_chat(fields: Fields, name: str) -> ModelGraph:
+    """Return an internvl_chat, whose own code is never run, as the internvl whose parts it has."""
+    vision, text = fields.section("vision_config"), fields.section("llm_config")
+    tower = {
+        **vision.values(),
+        "attention_bias": vision.flag("qkv_bias", False),
+        "use_qk_norm": vision.flag("qk_normalization", True),
+        "norm_type": vision.text("norm_type") or "rms_norm",
+        "image_size": fields.size("force_image_size", side_pixels(vision, "image_size", 224)),
+    }
+    converted = fields.replaced(
+        {
+            "vision_config": tower,
+            "text_config": text.values(),
+            "tie_word_embeddings": text.flag("tie_word_embeddings", False),
+        }
+    )
+    graph = _internvl(converted, name, _CHAT_TOWER, default="qwen2", tied=False)
+    return graph.model_copy(update={"assumptions": (*graph.assumptions, _READ_AS)})
 
 
 def _internvl(

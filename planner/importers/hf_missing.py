@@ -20,6 +20,8 @@ MISSING: Mapping[str, str] = {
     "instructblip": "a tower of learned queries",
     "longcat_flash": "two attentions a layer, and experts that compute nothing",
     "minimax": "lightning attention",
+    "qwen2_5_omni": "a talker beside its thinker, whose thinker_config can be given by itself",
+    "qwen3_omni_moe": "a talker beside its thinker",
     "recurrent_gemma": _RECURRENCE,
     "rwkv": _RECURRENCE,
     "xlstm": _RECURRENCE,

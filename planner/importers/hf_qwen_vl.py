@@ -13,6 +13,7 @@ from itertools import groupby
 from planner.errors import DocumentError
 from planner.importers import hf_dense, hf_llama_kin, hf_mixture, hf_qwen_linear
 from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.importers.hf_sound import audio_section, sound_tower
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
     Block,
@@ -76,6 +77,42 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
         for index in range(vision.size("depth", 32, limit=LAYER_LIMIT))
     ]
     return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
+
+
+def qwen2_5_omni_thinker(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen2_5_omni_thinker: an encoder of sound beside a qwen2_5_vl's tower.
+
+    Its blocks see windows of sound, neighbouring rows are averaged, and positions are angles.
+
+    Raises:
+        DocumentError: if the encoder does not put out what the decoder takes.
+    """
+    graph = qwen2_5_vl(fields, name)
+    audio = audio_section(fields)
+    output = audio.size("output_dim", 3584)
+    if output != graph.hidden_size:
+        raise DocumentError(
+            f"must be the decoder's hidden_size {graph.hidden_size}",
+            field=audio.spelling("output_dim"),
+            value=output,
+            remedy="make both equal",
+        )
+    product = Product(
+        inner_size=audio.size("d_model"),
+        outer_size=output,
+        bias=True,
+        tokens_per_sequence=audio.size("max_source_positions", 1500) // 2,
+    )
+    tower = sound_tower(audio, (product,), window=audio.size("n_window", 100), tables=2 * output)
+    said = "30 s of sound a sequence were assumed beside the image"
+    return ModelGraph(
+        **{
+            **dict(graph),
+            "tied_embeddings": fields.flag("tie_word_embeddings", False),
+            "runs": (tower, *graph.runs),
+            "assumptions": (*graph.assumptions, said),
+        }
+    )
 
 
 def exaone4_5(fields: Fields, name: str) -> ModelGraph:
@@ -159,8 +196,11 @@ def _newer(fields: Fields, text: ModelGraph, *, kept: tuple[int, ...] = ()) -> M
 def _decoder(fields: Fields, name: str) -> ModelGraph:
     if fields.text("model_type") == "exaone4_5":
         return hf_llama_kin.exaone4(fields.section("text_config"), name)
-    nested = "text_config" in fields
-    return hf_dense.qwen2_vl_text(fields.section("text_config") if nested else fields, name)
+    if "text_config" not in fields:
+        return hf_dense.qwen2_vl_text(fields, name)
+    omni = fields.text("model_type") == "qwen2_5_omni_thinker"
+    defaults = {"num_key_value_heads": 4} if omni else None
+    return hf_dense.qwen2_vl_text(fields.section("text_config", defaults=defaults), name)
 
 
 def _vision(fields: Fields) -> Fields:

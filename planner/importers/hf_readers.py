@@ -23,6 +23,7 @@ from planner.importers import (
     hf_images,
     hf_internvl,
     hf_kimi,
+    hf_kimi_vision,
     hf_latent,
     hf_layer_norm,
     hf_llama4,
@@ -147,10 +148,12 @@ READERS: Mapping[str, Reader] = {
     "ijepa": Reader(read=hf_image_encoders.ijepa, reads_head=True),
     "internlm3": Reader(read=hf_llama_kin.internlm3, aliases=hf_llama_kin.INTERNLM3_ALIASES),
     "internvl": Reader(read=hf_internvl.internvl),
+    "internvl_chat": Reader(read=hf_internvl.internvl_chat),
     "iquestcoder": Reader(read=hf_llama_kin.iquestcoder),
     "jais2": Reader(read=hf_llama_kin.jais2),
     "jamba": Reader(read=hf_mamba.jamba, aliases=hf_mamba.JAMBA_ALIASES),
     "kimi_k2": Reader(read=hf_mixture.kimi_k2, aliases=hf_mixture.DEEPSEEK_V3_ALIASES),
+    "kimi_k25": Reader(read=hf_kimi_vision.kimi_k25),
     "kimi_linear": Reader(read=hf_kimi.kimi_linear, aliases=hf_kimi.KIMI_LINEAR_ALIASES),
     "kolibri1": Reader(
         read=hf_windowed_mixture.kolibri1, aliases=hf_windowed_mixture.KOLIBRI1_ALIASES
@@ -199,6 +202,7 @@ READERS: Mapping[str, Reader] = {
     "phimoe": Reader(read=hf_routed.phimoe),
     "qianfan_ocr": Reader(read=hf_internvl.qianfan_ocr),
     "qwen2": Reader(read=hf_dense.qwen2),
+    "qwen2_5_omni_thinker": Reader(read=hf_qwen_vl.qwen2_5_omni_thinker),
     "qwen2_5_vl": Reader(read=hf_qwen_vl.qwen2_5_vl),
     "qwen2_audio": Reader(read=hf_sound.qwen2_audio),
     "qwen2_moe": Reader(read=hf_mixture.qwen2_moe),

@@ -41,7 +41,7 @@ _VOXTRAL_TEXT = {"head_dim": 128, "num_key_value_heads": 8, "max_position_embedd
 def qwen2_audio(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen2_audio: neighbouring rows are averaged, one product."""
     text = _decoder(fields, name, default="qwen2")
-    audio = _audio(fields)
+    audio = audio_section(fields)
     tokens = audio.size("max_source_positions", _POSITIONS) // _POOLED
     product = _product(audio.size("d_model"), text.hidden_size, tokens, bias=True)
     return _model(fields, text, audio, (product,))
@@ -50,7 +50,7 @@ def qwen2_audio(fields: Fields, name: str) -> ModelGraph:
 def voxtral(fields: Fields, name: str) -> ModelGraph:
     """Return a voxtral: four rows side by side are one, two products without biases."""
     text = _decoder(fields, name, default="llama", sizes=_VOXTRAL_TEXT)
-    audio = _audio(fields)
+    audio = audio_section(fields)
     rows, width = audio.size("max_source_positions", _POSITIONS), audio.size("d_model")
     inner = audio.size("encoder_ffn_dim")  # as wide as rows that its class puts side by side
     tokens = rows * width // inner
@@ -61,14 +61,15 @@ def voxtral(fields: Fields, name: str) -> ModelGraph:
 def audioflamingo3(fields: Fields, name: str) -> ModelGraph:
     """Return an audioflamingo3: neighbouring rows are averaged, two products."""
     text = _decoder(fields, name, default="qwen2")
-    audio = _audio(fields)
+    audio = audio_section(fields)
     tokens = audio.size("max_source_positions", _POSITIONS) // _POOLED
     bias = fields.flag("projector_bias", True)
     products = _two(audio.size("d_model"), text.hidden_size, tokens, bias=bias)
     return _model(fields, text, audio, products)
 
 
-def _audio(fields: Fields) -> Fields:
+def audio_section(fields: Fields) -> Fields:
+    """Return the fields of `audio_config`, sizes left out being a large whisper's."""
     return fields.section("audio_config", aliases=_ALIASES).filled(_SIZES)
 
 
@@ -94,44 +95,57 @@ def _decoder(
     return reader(fields.section("text_config", defaults=defaults), name)
 
 
-def _model(
-    fields: Fields,
-    text: ModelGraph,
+def sound_tower(
     audio: Fields,
     products: tuple[Product, ...],
-) -> ModelGraph:
-    """Return the encoder of sound, its products to the decoder, the decoder."""
-    tokens = products[-1].tokens_per_sequence
+    *,
+    window: int | None = None,
+    tables: int | None = None,
+) -> BlockRun:
+    """Return a whisper's encoder, whose rows go to the decoder by `products`.
+
+    Its blocks see consecutive windows where `window` says how long; `tables` are what it has in
+    place of learned positions.
+    """
     width, rows = audio.size("d_model"), audio.size("max_source_positions", _POSITIONS)
-    block = Block(
-        attention=whisper_attention(audio, "encoder_attention_heads").model_copy(
-            update={"causal": False}
-        ),
-        feed_forward=whisper_feed_forward(audio, "encoder_ffn_dim"),
-        norm=Norm.LAYER,
+    attention = whisper_attention(audio, "encoder_attention_heads").model_copy(
+        update={"causal": False, "chunk_tokens": window}
     )
-    tower = BlockRun(
-        block=block,
+    entry = spectrum_entry(audio, width, rows)
+    if tables is not None:
+        entry = entry.model_copy(update={"table_elements": tables})
+    return BlockRun(
+        block=Block(
+            attention=attention,
+            feed_forward=whisper_feed_forward(audio, "encoder_ffn_dim"),
+            norm=Norm.LAYER,
+        ),
         block_count=audio.size("encoder_layers", limit=LAYER_LIMIT),
         part=RunPart.ENCODER,
         hidden_size=width,
         tokens_per_sequence=rows,
-        entry=spectrum_entry(audio, width, rows),
+        entry=entry,
         exit=Exit(
             norm_widths=(width,),
             products=products,
-            output_size=text.hidden_size,
-            output_tokens_per_sequence=tokens,
+            output_size=products[-1].outer_size,
+            output_tokens_per_sequence=products[-1].tokens_per_sequence,
         ),
     )
-    tied = fields.flag("tie_word_embeddings", text.tied_embeddings)
+
+
+def _model(
+    fields: Fields, text: ModelGraph, audio: Fields, products: tuple[Product, ...]
+) -> ModelGraph:
+    """Return the encoder of sound before its decoder."""
+    tokens = products[-1].tokens_per_sequence
     said = f"30 s of sound a sequence were assumed, {tokens} of its tokens"
     return ModelGraph(
         **{
             **dict(text),
             "architecture": fields.text("model_type") or text.architecture,
-            "tied_embeddings": tied,
-            "runs": (tower, *text.runs),
+            "tied_embeddings": fields.flag("tie_word_embeddings", text.tied_embeddings),
+            "runs": (sound_tower(audio, products), *text.runs),
             "assumptions": (*text.assumptions, said),
         }
     )

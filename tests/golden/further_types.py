@@ -78,6 +78,26 @@ def heard(text_type: str, audio_type: str) -> Fields:
     return {"text_config": {"model_type": text_type, **SIZES}, "audio_config": audio}
 
 
+OMNI: Fields = {
+    "text_config": SIZES,
+    "vision_config": {
+        "depth": 9,
+        "hidden_size": 64,
+        "intermediate_size": 90,
+        "num_heads": 4,
+        "out_hidden_size": 64,
+    },
+    "audio_config": {
+        "d_model": 64,
+        "encoder_layers": 3,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 80,
+        "num_mel_bins": 80,
+        "max_source_positions": 40,
+        "output_dim": 64,
+    },
+}
+
 # model type, class, fields beside the type's name
 CASES: list[tuple[str, str, Fields]] = [
     ("axk1", "AXK1ForCausalLM", {**SIZES, "n_routed_experts": 8, "moe_layer_freq": 2}),
@@ -169,6 +189,25 @@ CASES: list[tuple[str, str, Fields]] = [
         "audioflamingo3",
         "AudioFlamingo3ForConditionalGeneration",
         heard("qwen2", "audioflamingo3_encoder"),
+    ),
+    (
+        "qwen2_5_omni_thinker",
+        "Qwen2_5OmniThinkerForConditionalGeneration",
+        {**OMNI, "tie_word_embeddings": False},
+    ),
+    (
+        "kimi_k25",
+        "Kimi_K25ForConditionalGeneration",
+        {
+            "text_config": {
+                "model_type": "deepseek_v3",
+                **MANY,
+                "n_routed_experts": 8,
+                "num_experts_per_tok": 2,
+            },
+            "vision_config": {**PICTURES, "pos_emb_height": 6, "pos_emb_width": 5},
+            "projection_hidden_size": 64,
+        },
     ),
     ("llava_next_video", "LlavaNextVideoForConditionalGeneration", seen("llama", CLIP)),
     ("vipllava", "VipLlavaForConditionalGeneration", seen("llama", CLIP)),

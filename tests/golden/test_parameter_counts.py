@@ -67,7 +67,7 @@ WITH_TOWERS = {
     "t5",
     "whisper",
 }
-WITHOUT_A_CLASS = {"kimi_k2"}
+WITHOUT_A_CLASS = {"internvl_chat", "kimi_k2"}
 # Those of `further_types.py` are compared in `test_further_types.py`.
 FURTHER = {model_type for model_type, _, _ in CASES + HEADS}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS - FURTHER)

@@ -36,7 +36,7 @@ TOKENS = {
     "initializer_range",
     "video_token_id",
 }
-WITHOUT_A_CLASS = {"kimi_k2"}
+WITHOUT_A_CLASS = {"internvl_chat", "kimi_k2"}
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 96,

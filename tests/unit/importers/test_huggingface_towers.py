@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from planner.errors import InputError, UnsupportedModelError
 from planner.importers.models import model_from_fields
 from planner.schema.model import ModelGraph, RunPart
+from planner.workload.model import model_workload
 
 TEXT = {
     "hidden_size": 128,
@@ -176,6 +177,39 @@ def test_a_qwen2_5_vl_tower_alternates_between_windows_of_64_patches_and_the_ima
     assert seen == [(64, 7), (None, 1), (64, 2)]
     every = graph_of("qwen2_5_vl", vision_config__fullatt_block_indexes=list(range(10)))
     assert [run.block.attention.chunk_tokens for run in every.runs[:-1]] == [None]
+
+
+def test_an_internvl_chat_is_read_as_the_internvl_whose_parts_it_has():
+    """InternVL3-8B, whose checkpoint has 7,944,373,760 parameters."""
+    fields = {
+        "model_type": "internvl_chat",
+        "force_image_size": 448,
+        "downsample_ratio": 0.5,
+        "llm_config": {
+            "model_type": "qwen2",
+            "hidden_size": 3584,
+            "intermediate_size": 18944,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "vocab_size": 151674,
+        },
+        "vision_config": {
+            "model_type": "intern_vit_6b",
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "image_size": 448,
+            "patch_size": 14,
+            "qkv_bias": True,
+            "qk_normalization": False,
+            "norm_type": "layer_norm",
+        },
+    }
+    graph = model_from_fields(fields, name="it")
+    assert model_workload(graph).parameter_count == 7_944_373_760
+    assert any("the model's own code was not run" in said for said in graph.assumptions)
 
 
 @pytest.mark.parametrize(
