@@ -7,6 +7,7 @@ agree over a group of their own: collectives of the training never mix with thei
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +17,9 @@ import torch
 from torch import distributed
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
+from executor.open_files import flush_open_files
+
+_unheard: list[BaseException] = []
 Write = Callable[[distributed.ProcessGroup], None]
 
 
@@ -30,7 +34,7 @@ class BackgroundSaves:
         """Have a thread write; the one before must have ended. A collective call."""
         if self._group is None:
             self._group = distributed.new_group(backend="gloo")
-            atexit.register(self._say_unheard)
+            atexit.register(self._hear)
         running: Future[None] = Future()
         # It is no daemon: a process that ends waits for its checkpoint.
         threading.Thread(
@@ -48,12 +52,23 @@ class BackgroundSaves:
         if running is not None:
             running.result()
 
-    def _say_unheard(self) -> None:
+    def _hear(self) -> None:
         """Say that the last save failed where the script has ended without asking."""
         unheard = None if self._running is None else self._running.exception()
         if unheard is not None:
             line = f"error: the last save in the background failed: {unheard}"
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - nobody else will say it
+            _unheard.append(unheard)
+
+
+def end_with_status() -> None:
+    """End this process with status 1 where a failed save was not asked for; Python's would be 0.
+
+    It is for the last of the handlers at exit.
+    """
+    if _unheard:
+        flush_open_files()
+        os._exit(1)
 
 
 def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ from executor.step_rows import Measured
 _BEGUN = "meshwright/begun"
 _ENDED = "meshwright/ended"
 _LOOK_SECONDS = 0.05
+_NAMED = 4
 
 
 class Ending:
@@ -88,6 +89,11 @@ class Ending:
         except distributed.DistError:
             return {}
         return {rank: begun for rank, begun in told.items() if begun < self._begun}
+
+    def behind_words(self) -> str:
+        """Return which ranks have begun fewer steps than this one, nothing where none has."""
+        told = [f"rank {rank} had begun {begun}" for rank, begun in sorted(self.behind().items())]
+        return f"{', '.join(told[:_NAMED])} of {self._begun} steps" if told else ""
 
     def _told_begun(self, rank: int) -> int:
         """Return the last step that `rank` has told of, 0 before its first."""

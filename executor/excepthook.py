@@ -1,23 +1,37 @@
-"""Except hook: one line of one rank where a script that any launcher started is refused."""
+"""Except hook: one line of one rank where a script that any launcher started is refused.
+
+Of ranks that waited in vain each says who had begun fewer steps, beside its traceback.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from executor.ending import Ending
+from executor.failure import is_timeout
 from planner.errors import MeshwrightError
 
 
-def speak_once() -> None:
+def speak_once(ending: Ending | None = None) -> None:
     """Have this process end with one line, of one rank, on an error of ours; others as ever."""
-    sys.excepthook = _hook
+    sys.excepthook = partial(_hook, ending)
 
 
-def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _hook(
+    ending: Ending | None,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
     if not issubclass(kind, MeshwrightError):
         sys.__excepthook__(kind, error, trace)
+        words = ending.behind_words() if ending is not None and is_timeout(str(error)) else ""
+        if words:
+            print(f"error: waited in vain: {words}", file=sys.stderr, flush=True)  # noqa: T201
         return
     if _speaks():
         print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - all that a person sees

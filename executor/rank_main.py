@@ -52,6 +52,7 @@ from planner.schema.model import ModelGraph
 
 LEARNING_RATE = 3e-3
 _PR_SET_PDEATHSIG = 1
+_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         write_outcome(directory, RankOutcome(rank=rank, error=_of_exit(stop)))
         return stop.code if isinstance(stop.code, int) else 1
+    except KeyboardInterrupt:  # of whoever watches the launcher, which says so
+        return _INTERRUPTED
     except InputError as error:
         write_outcome(directory, RankOutcome(rank=rank, error=str(error), is_refusal=True))
         return 1
@@ -76,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG, "") not in {"", "0"}:
             traceback.print_exc()
         said = _in_one_line(error) + (place_in(arguments[0], error) if arguments else "")
-        _leave_place(directory, rank, error)
+        _leave_place(directory, rank, error, has_waited=is_timeout(said))
         write_outcome(directory, RankOutcome(rank=rank, error=f"{said}{_behind(said)}"))
         return 1
     write_outcome(directory, outcome)
@@ -248,11 +251,12 @@ def place_in(script: str, error: Exception) -> str:
     return ""
 
 
-def _leave_place(directory: Path, rank: int, error: Exception) -> None:
-    """Leave word of where this rank was when `error` was raised."""
+def _leave_place(directory: Path, rank: int, error: Exception, *, has_waited: bool) -> None:
+    """Leave word of where this rank was when `error` was raised, and if it waited in vain."""
     launched = _launched()
     begun = 0 if launched is None else launched.ending.begun_steps
-    write_place(directory, traceback.extract_tb(error.__traceback__), rank=rank, begun_steps=begun)
+    frames = traceback.extract_tb(error.__traceback__)
+    write_place(directory, frames, rank=rank, begun_steps=begun, has_waited=has_waited)
 
 
 def _behind(said: str) -> str:
@@ -260,9 +264,8 @@ def _behind(said: str) -> str:
     launched = _launched()
     if launched is None or not is_timeout(said):
         return ""
-    behind = launched.ending.behind()
-    told = [f"rank {rank} had begun {begun}" for rank, begun in sorted(behind.items())]
-    return f"; {', '.join(told[:4])} of {launched.ending.begun_steps} steps" if told else ""
+    words = launched.ending.behind_words()
+    return f"; {words}" if words else ""
 
 
 def _launched() -> LaunchedRank | None:

@@ -40,15 +40,23 @@ def main_thread_frames() -> list[traceback.FrameSummary]:
 
 
 def write_place(
-    directory: Path, frames: list[traceback.FrameSummary], *, rank: int, begun_steps: int
+    directory: Path,
+    frames: list[traceback.FrameSummary],
+    *,
+    rank: int,
+    begun_steps: int,
+    has_waited: bool = False,
 ) -> None:
-    """Leave word of a rank whose innermost frame is the last of `frames`."""
+    """Leave word of a rank whose innermost frame is the last of `frames`.
+
+    One that `has_waited` in vain was waiting there, whatever its frames are.
+    """
     inner = list(reversed(frames))
     place = RankPlace(
         rank=rank,
         begun_steps=begun_steps,
         line=_script_line(inner) or "no line of Python",
-        is_waiting=_is_waiting(inner),
+        is_waiting=has_waited or _is_waiting(inner),
     )
     path = directory / f"rank-{rank}.place"
     draft = path.with_suffix(".place-draft")

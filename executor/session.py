@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from executor.apply.supported import check_strategy
 from executor.apply.temporaries import optimizer_differences
 from executor.apply.tied import second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
+from executor.background_save import end_with_status
 from executor.batch import GivenBatch
 from executor.buffers import Buffers, check_averaged
 from executor.checkpoint import Trained
@@ -375,6 +377,8 @@ def start(compiler: str | None = None) -> Session:
         UnsupportedPlanError: if the executor cannot apply the plan.
     """
     speak_once()
+    if not _started:
+        atexit.register(end_with_status)  # before what else a script has run at its end
     environment = RankEnvironment.read(os.environ)
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)
@@ -391,6 +395,7 @@ def start(compiler: str | None = None) -> Session:
     environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
     launched = _started[-1].launched if _started else LaunchedRank.of_process(environment)
+    speak_once(None if launched is None else launched.ending)
     session = Session(plan, device=device, compiler=asked, launched=launched)
     _started.append(session)
     if session.rank != 0:  # torch warns of a script's own module on every rank alike

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from executor.open_files import flush_open_files
 from executor.rank_place import main_thread_frames, write_place
 from executor.variables import GRACE_SECONDS, OUTCOME_DIRECTORY
 
@@ -91,10 +92,11 @@ class Termination:
         limit.start()
 
     def _die(self) -> None:
-        """End as a process without a handler does; say first where it was."""
+        """End as a process without a handler does; say first where it was, and flush its files."""
         if self._directory is not None:
             frames = main_thread_frames()
             write_place(self._directory, frames, rank=self._rank, begun_steps=self._begun())
+        flush_open_files()
         ctypes.CDLL(None).signal(signal.SIGTERM, 0)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -13,6 +13,7 @@ from executor.step_rows import Measured
 from executor.variables import TRACKER
 from planner.schema.plan import Plan
 
+_FLUSH_SECONDS = 10  # what a rank that is killed loses at most; TensorBoard's own is 120
 Log = Callable[[dict[str, float], int], None]
 
 
@@ -67,7 +68,7 @@ class Tracker:
 
 def _tensorboard(place: str, plan: Plan) -> Log:
     package = _package("torch.utils.tensorboard", installed_as="tensorboard")
-    writer = package.SummaryWriter(place)
+    writer = package.SummaryWriter(place, flush_secs=_FLUSH_SECONDS)
     atexit.register(writer.close)
     writer.add_text("plan", plan.id)
 
