@@ -21,7 +21,14 @@ from planner.schema.model import (
 
 _NO_HEAD, _CLASSIFIES = "Model", "ForSequenceClassification"
 _LABELS = 2  # of a configuration that names none
-_PREDICTS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ChatModel")
+_PREDICTS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForMaskedLM",
+    "ForConditionalGeneration",
+    "VLChatModel",
+    "MTModel",
+)
 _LENGTH_LIMIT = 64  # nothing longer is near a class's name
 # Suffix of a class, whether its product has a bias, and its columns where they are no labels.
 _DECODER_HEADS: tuple[tuple[str, bool, int | None], ...] = (
@@ -41,7 +48,7 @@ class EncoderHeads:
     `transform`: a product and a norm stand before the logits of tokens. `contacts`: a product of
     all attention scores, which esm has beside. `next_sentence`: ForPreTraining has a second head.
     `dense`: a classifier of sequences has a product of its own after the pooler's. `dense_choice`:
-    so has one of multiple choices.
+    so has one of multiple choices. `answers`: places of answers are found by one product.
     """
 
     pooler: Literal["base", "classes", "always", "never"] = "base"
@@ -50,6 +57,7 @@ class EncoderHeads:
     next_sentence: bool = True
     dense: bool = False
     dense_choice: bool = True
+    answers: bool = True
 
 
 def label_count(fields: Fields) -> int:
@@ -71,14 +79,13 @@ def with_decoder_head(graph: ModelGraph, fields: Fields) -> ModelGraph:
     named = named_class(fields)
     if named is None or named.endswith(_PREDICTS):
         return graph
-    if any(run.part is RunPart.ENCODER for run in graph.runs):
-        return _told(graph, named, "which may have another head")
+    if named.endswith(_NO_HEAD) and not named.endswith(_OTHER):
+        return _headed(graph, 0, bias=False)
+    behind = any(run.part is RunPart.ENCODER for run in graph.runs)
     for suffix, bias, columns in _DECODER_HEADS:
-        if named.endswith(suffix):
+        if named.endswith(suffix) and not behind:
             return _headed(graph, columns or label_count(fields), bias=bias)
-    if named.endswith(_OTHER):
-        return _told(graph, named, "which has another head")
-    return _headed(graph, 0, bias=False) if named.endswith(_NO_HEAD) else graph
+    return _told(graph, named, "which may have another head")
 
 
 def with_encoder_head(graph: ModelGraph, fields: Fields, heads: EncoderHeads) -> ModelGraph:
@@ -96,7 +103,8 @@ def with_encoder_head(graph: ModelGraph, fields: Fields, heads: EncoderHeads) ->
     tied = fields.flag("tie_word_embeddings", True)
     if named is None:
         return _predicting(graph, heads, first, more, tied=tied)
-    if named.endswith(("ForTokenClassification", "ForQuestionAnswering")):
+    found = "ForQuestionAnswering" if heads.answers else "ForTokenClassification"
+    if named.endswith(("ForTokenClassification", found)):
         return _ended(graph, label_count(fields), first, more=more)
     classes = _classes(named, label_count(fields))
     if classes is not None:

@@ -100,7 +100,9 @@ _KINDS: dict[str, _Kind] = {
     "bert-generation": _Kind(
         heads=EncoderHeads(pooler="never", transform=False, next_sentence=False), type_count=None
     ),
-    "big_bird": _Kind(heads=EncoderHeads(pooler="always", dense=True), positions=4096),
+    "big_bird": _Kind(
+        heads=EncoderHeads(pooler="always", dense=True, answers=False), positions=4096
+    ),
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
     "distilbert": _Kind(
@@ -169,7 +171,7 @@ _KINDS: dict[str, _Kind] = {
         tables=_sinusoids,
     ),
     "tapas": _Kind(
-        heads=EncoderHeads(next_sentence=False),
+        heads=EncoderHeads(next_sentence=False, answers=False),
         positions=1024,
         type_count=None,
         tables=_tapas_tables,
