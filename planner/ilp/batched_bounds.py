@@ -25,7 +25,6 @@ Screen: bounds B1 to B5 of `planner.ilp.lagrangian_bound` for thousands of confi
 Ranks of a configuration are taken in a few groups (`planner.ilp.batched_chains`), each with the
 least of its members, so that all configurations have arrays of one shape: [groups, rows]. Every
 number is a lower bound as a group's is one of each of its ranks. Levels and sums are those of
-`planner.ilp.batched_chains`, and below a limit, where ranks are in the order of the chain, those of
 `planner.ilp.batched_chains`.
 """
 
@@ -42,11 +41,9 @@ from planner.ilp.batched_chains import (
     Joined,
     Layer,
     Options,
-    Ordered,
     PlainLayer,
     Pools,
     Ranks,
-    Rooms,
     layer_fill,
     layer_omega,
     of_rows,
@@ -334,32 +331,31 @@ def _bounds_within(chains: _Chains, room: Floats, *, fills: Floats, limits: Floa
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
         room, chains = room[:, rows], chains.of_rows(rows)
-        both = chains.ordered(chains.both())
-        level = both.pools.least_level()
-        rooms = Rooms(blocks=room)
-        found, rooms = _closer(both, chains.fill(), level, rooms, limits=limits[rows])
+        both = chains.both()
+        level = both.least_level()
+        found, rooms = _closer(both, chains.fill(), level, room, limits=limits[rows])
         bounds[rows] = np.maximum(found, level + fills[rows])
         _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
     return bounds
 
 
 def _share_transients(
-    bounds: Floats, chains: _Chains, rooms: Rooms, *, rows: Integers, limits: Floats
+    bounds: Floats, chains: _Chains, rooms: Floats, *, rows: Integers, limits: Floats
 ) -> None:
     """Raise the bounds of `rows` that are below their limits, now that `rooms` are known there."""
     left = np.flatnonzero((bounds[rows] < limits[rows]) & np.isfinite(limits[rows]))
     if not len(left):
         return
-    own, rooms, rows = chains.of_rows(left), rooms.of_rows(left), rows[left]
-    both, fill = own.ordered(own.both(rooms.blocks)), own.fill(rooms.blocks)
-    level = both.pools.least_level()
+    own, rooms, rows = chains.of_rows(left), rooms[:, left], rows[left]
+    both, fill = own.both(rooms), own.fill(rooms)
+    level = both.least_level()
     found, rooms = _closer(both, fill, level, rooms, limits=limits[rows])
     bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
     left = np.flatnonzero(bounds[rows] < limits[rows])
     if len(left):
-        own, rooms, rows = own.of_rows(left), rooms.of_rows(left), rows[left]
-        share = both.pools.of_rows(left).weights(rooms.blocks)
-        found = own.whole(rooms.blocks, share).least_sum(rooms)
+        own, rooms, rows = own.of_rows(left), rooms[:, left], rows[left]
+        share = both.of_rows(left).weights(rooms)
+        found = own.whole(rooms, share).least_sum(rooms)
         bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
 
 
@@ -383,24 +379,23 @@ def _with_room(held: Holding, fit: Pools) -> tuple[Integers, Floats]:
 
 
 def _closer(
-    both: Ordered, fill: Pools, level: Floats, room: Rooms, *, limits: Floats
-) -> tuple[Floats, Rooms]:
+    both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats
+) -> tuple[Floats, Floats]:
     """Return bounds of the step with the fill's memory priced, closer below the limits, [rows].
 
     What is left for omega beside the fill gives ranks less room, and less room a larger fill. What
     ranks hold at most in plans below the limits comes with them. `level` [rows] is one that is
-    known to be reached; the order of the ranks may raise it.
+    known to be reached.
     """
     filling = fill.least_sum(room)
-    level = both.raised(level, limits - filling)
     bounds, rooms = filling + level, room
     for _ in range(BATCHED_ROUNDS):
         below = np.isfinite(limits) & (bounds < limits)
         if not below.any():
             break
-        rooms = room.within(both.rooms(np.where(below, limits - filling, np.inf)))
+        rooms = np.minimum(room, both.rooms(np.where(below, limits - filling, np.inf)))
         is_left = both.has_room(rooms)
-        rooms = rooms.or_blocks(room, is_left)
+        rooms = np.where(is_left, rooms, room)
         filling = np.where(below, np.maximum(filling, fill.least_sum(rooms)), filling)
         closer = np.where(is_left, np.minimum(filling + level, limits), limits)
         bounds = np.where(below, np.maximum(bounds, closer), bounds)
@@ -436,10 +431,6 @@ class _Chains:
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
         return self._priced("fill", costs, own, multipliers=FILL_MEMORY_PRICES, rooms=rooms)
-
-    def ordered(self, pools: Pools) -> Ordered:
-        """Return pools with what is known of the order in which ranks hold the chain."""
-        return Ordered(pools=pools, runs=self.seconds[0].chain, order=self.ranks.order)
 
     def whole(self, rooms: Floats, share: Floats) -> Pools:
         """Return fills with a share of omega, [groups, rows], where ranks hold `rooms` at most."""

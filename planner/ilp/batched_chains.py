@@ -6,8 +6,6 @@ The ranks that hold the embedding and the head are groups of their own. The othe
 their kind of device and, as far as groups last, by their micro-batches in flight. What is said of a
 group is a lower bound of each of its ranks.
 
-Rooms: what ranks in groups hold at the most, for many configurations at once.
-
 Columns: what layers cost on groups of ranks, for many configurations at once.
 
 Arrays end in the axis of rows, and begin with that of choices where they have one: the least of all
@@ -32,37 +30,16 @@ P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
 P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
     alpha_k + beta_g <= price[k, g] + rent_g, the sum of phi is at least
     sum_g offset_g + sum_k L_k alpha_k + sum_g (least beta_g - most_g rent_g).
-P7. Placed: at any one grid point of each group the sum of phi is at least that of the offsets and
-    of every kind's blocks where they are cheapest, no more in a group than have room there.
-
-Ordering: how low the largest rank of many chains can be where cuts decide, at once.
-
-The same as `planner.ilp.lagrangian_bound.ChainLevels`, for rows of configurations whose ranks are
-in groups. Where every rank holds one part of the chain, in the order of the ranks, layers of
-several kinds cannot be shared out as Pools has it:
-
-P5. Filled: at level W every rank, from the first on, takes as many blocks from where the one before
-    it ended as keep its phi within W at every grid point. By induction no plan with all phi within
-    W has cut the chain behind these places: what a rank holds behind an earlier cut and before a
-    place that is no further costs no more, as prices are not negative. Where blocks are left behind
-    the last rank there is no such plan, and the largest phi of any is above W.
-P6. Windowed: filled from the last rank back, the cuts of such plans lie at or behind those places.
-    Between the earliest place of its first cut and the latest of its second is all that a rank can
-    hold.
-
-A group's prices and offsets are at most those of its ranks, and with less ranks take no less. Where
-ranks hold several parts of the chain nothing is said of a row but what pools say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Floats, Integers
@@ -71,16 +48,9 @@ from planner.ilp.instance import Shape
 from planner.ilp.settings import (
     COMPARED_CHOICES,
     LEVEL_RISES,
-    ORDERED_REACH,
-    ORDERED_RUNS,
-    ORDERED_STEPS,
-    RANKS_IN_ORDER,
     ROUNDING,
     TINY,
 )
-
-Groups = npt.NDArray[np.int8]
-"""Groups of ranks by their number, -1 of no rank; there may be many of these, and few groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +60,7 @@ class Ranks:
     `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
     `first` and `last` are the groups that hold the embedding and the head. `least_blocks` is what
     every rank holds at the least, `meets` how many exchanges a rank takes part in. A group without
-    ranks has a `size` of 0 and repeats another one's numbers. `order` [places, rows] are the groups
-    along the pipeline where every rank holds one part of the chain, in their order; behind the last
-    rank, and elsewhere, it is -1. There are no places where nobody asks for the order.
+    ranks has a `size` of 0 and repeats another one's numbers.
     """
 
     table_rows: Integers
@@ -107,7 +75,6 @@ class Ranks:
     meets: Floats
     first: Integers
     last: Integers
-    order: Groups
 
 
 def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
@@ -125,7 +92,7 @@ def of_rows(ranks: Ranks, rows: Integers) -> Ranks:
     return picked(ranks, rows, ranks.table_rows[rows])
 
 
-def ranks_of(shapes: Sequence[Shape], *, part_count: int, is_ordered: bool) -> Ranks:
+def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
     """Return ranks in groups, not placed in tables yet.
 
     Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
@@ -151,21 +118,7 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int, is_ordered: bool) -> R
         meets=meets,
         first=np.zeros(len(shapes), dtype=np.int64),
         last=np.where(is_same, 0, 1),
-        order=_order(shapes, members, RANKS_IN_ORDER if is_ordered else 0),
     )
-
-
-def _order(shapes: Sequence[Shape], members: Sequence[list[list[int]]], most: int) -> Groups:
-    """Return the group of every rank where ranks are in the order of the chain, [places, rows].
-
-    It is not said of pipelines with more than `most` ranks.
-    """
-    order = np.full((most, len(shapes)), -1, dtype=np.int8)
-    for row, (shape, groups) in enumerate(zip(shapes, members, strict=True)):
-        if shape.degree <= most and shape.holders == tuple(range(shape.degree)):
-            for group, ranks in enumerate(groups):
-                order[ranks, row] = group
-    return order
 
 
 def _grouped(shape: Shape, members: list[list[int]]) -> list[tuple[float, float, float, float]]:
@@ -207,35 +160,6 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
         for shape in shapes
     ]
     return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rooms:
-    """The most `blocks` on a rank of each group, [groups, rows].
-
-    `kinds` [kinds, groups, rows] are the most blocks of each kind on all ranks of a group together,
-    inf in rows of which it is not known, None where it is of none.
-    """
-
-    blocks: Floats
-    kinds: Floats | None = None
-
-    def of_rows(self, rows: Integers) -> Rooms:
-        """Return those of some rows."""
-        kinds = None if self.kinds is None else self.kinds.take(rows, axis=-1)
-        return Rooms(blocks=self.blocks.take(rows, axis=1), kinds=kinds)
-
-    def within(self, other: Rooms) -> Rooms:
-        """Return what both leave."""
-        kinds = [each for each in (self.kinds, other.kinds) if each is not None]
-        return Rooms(
-            blocks=np.minimum(self.blocks, other.blocks),
-            kinds=np.min(kinds, axis=0) if kinds else None,
-        )
-
-    def or_blocks(self, other: Rooms, is_left: Booleans) -> Rooms:
-        """Return rooms whose blocks are the other's in rows that are not left."""
-        return replace(self, blocks=np.where(is_left, self.blocks, other.blocks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -669,9 +593,11 @@ class Pools:
         within = self._pooled_level(self._within(self.rooms(counted)))
         return np.asarray(np.maximum(counted, within))
 
-    def least_sum(self, rooms: Rooms | None = None) -> Floats:
-        """Return a number that the sum of phi of plans within `rooms` reaches (P4, P7), [rows]."""
-        most = None if rooms is None else rooms.blocks
+    def least_sum(self, most: Floats | None = None) -> Floats:
+        """Return what the sum of phi reaches with `most` blocks on a rank at most (P4), [rows].
+
+        They are [groups, rows].
+        """
         found = np.where(self._used, self.size * self._alone(), 0.0).sum(axis=0)
         shares = [self._even()]
         if not self._is_flat:
@@ -680,11 +606,6 @@ class Pools:
             shares.append(self._cheapest_first(most))
         for share in shares:
             found = np.maximum(found, self._priced_sum(share, most))
-        if rooms is not None and rooms.kinds is not None:
-            rows = np.flatnonzero(np.isfinite(rooms.kinds).all(axis=(0, 1)))
-            kinds = rooms.kinds.take(rows, axis=-1)
-            placed = self.of_rows(rows)._placed_sum(kinds)  # noqa: SLF001
-            found[rows] = np.maximum(found[rows], placed)
         return np.asarray(found)
 
     def weights(self, rooms: Floats) -> Floats:
@@ -853,25 +774,6 @@ class Pools:
         total: Floats = self.counts @ alpha + np.where(self._used, self.size * own, 0.0).sum(axis=0)
         return total
 
-    def _placed_sum(self, kinds: Floats) -> Floats:
-        """Return P7 where groups hold `kinds` [kinds, groups, rows] at the most, [rows].
-
-        The grid points are the dearest where groups hold shares of each kind by its room.
-        """
-        totals = self.counts[:, None, None]
-        shares = kinds * (totals / np.maximum(kinds.sum(axis=1, keepdims=True), TINY))
-        held = shares / np.maximum(self.size, 1.0)
-        dearest = (self.offset + np.einsum("kgr,kigr->igr", held, self.prices)).argmax(axis=0)[None]
-        offset = np.take_along_axis(self.offset, dearest, axis=0)[0]
-        prices = np.take_along_axis(self.prices, dearest[None], axis=1)[:, 0]
-        order = np.argsort(prices, axis=1, kind="stable")
-        room = np.take_along_axis(kinds, order, axis=1)
-        before = np.cumsum(room, axis=1) - room
-        placed = np.clip(totals - before, 0.0, room)
-        cost = (placed * np.take_along_axis(prices, order, axis=1)).sum(axis=(0, 1))
-        total: Floats = cost + (self.size * offset).sum(axis=0)
-        return total
-
     def _rents(self, mean: Floats, most: Floats) -> Floats:
         """Return what a place on a rank is worth beside the last that is needed, [groups, rows].
 
@@ -906,207 +808,3 @@ class Pools:
         np.put_along_axis(held, order, taken, axis=0)
         blocks: Floats = held + self.least
         return blocks
-
-
-Runs = Sequence[tuple[int, int]]
-"""The chain as (kind, blocks) of its parts of one kind."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ordered:
-    """Pools of layers, some of whose rows have their ranks in the order of the chain.
-
-    `order` [places, rows] are the groups of the ranks, as in `planner.ilp.batched_chains.Ranks`.
-    """
-
-    pools: Pools
-    runs: Runs
-    order: Groups
-
-    def of_rows(self, rows: Integers) -> Ordered:
-        """Return some of the rows."""
-        return replace(self, pools=self.pools.of_rows(rows), order=self.order.take(rows, axis=-1))
-
-    def raised(self, level: Floats, limits: Floats) -> Floats:
-        """Return P5 from a `level` on that is known to be reached, `limits` at the most, [rows]."""
-        found = level.copy()
-        rows = self._in_order[level[self._in_order] < limits[self._in_order]]
-        if not len(rows):
-            return found
-        lines = self._lines(rows)
-        low = level[rows]
-        high = np.where(np.isfinite(limits[rows]), limits[rows], ORDERED_REACH * low)
-        is_within = lines.is_within(high)
-        low = np.where(is_within, low, np.maximum(low, high))
-        left = np.flatnonzero(is_within)
-        found[rows] = low
-        if len(left):
-            found[rows[left]] = lines.of_rows(left).between(low[left], high[left])
-        return found
-
-    def rooms(self, limits: Floats) -> Rooms:
-        """Return what ranks hold at the most in plans with all phi within `limits` [rows].
-
-        It is P6 and what `Pools.rooms` says; no block where there is no such plan.
-        """
-        every = Rooms(blocks=self.pools.rooms(limits))
-        rows = self._in_order[np.isfinite(limits[self._in_order])]
-        if not len(rows):
-            return every
-        own = self._lines(rows).rooms(limits[rows])
-        blocks = np.full(every.blocks.shape, np.inf)
-        kinds = np.full((len(self.pools.counts), *blocks.shape), np.inf)
-        blocks[:, rows] = own.blocks
-        kinds[..., rows] = own.kinds
-        return every.within(Rooms(blocks=blocks, kinds=kinds))
-
-    def has_room(self, rooms: Rooms) -> Booleans:
-        """Return whether ranks with these rooms hold all blocks, and each what it must, [rows]."""
-        return self.pools.has_room(rooms.blocks)
-
-    @cached_property
-    def _in_order(self) -> Integers:
-        """Return the rows of which more can be said than by pools: those with the most ranks first.
-
-        Where kinds take turns all along the chain, cuts can share them out as they like.
-        """
-        ranks = (self.order >= 0).sum(axis=0)
-        order = np.argsort(-ranks, kind="stable")
-        is_apt = len(self.runs) <= ORDERED_RUNS and _has_regions(self.runs)
-        rows: Integers = order[ranks[order] > 1] if is_apt else order[:0]
-        return rows
-
-    def _lines(self, rows: Integers) -> _Lines:
-        return _Lines(
-            prices=self.pools.prices.take(rows, axis=-1),
-            offset=self.pools.offset.take(rows, axis=-1),
-            size=self.pools.size.take(rows, axis=-1),
-            runs=self.runs,
-            order=self.order.take(rows, axis=-1),
-        )
-
-
-def _has_regions(runs: Runs) -> bool:
-    """Return whether there is a place in the chain that no kind is on both sides of."""
-    kinds = [kind for kind, _ in runs]
-    return any(set(kinds[:place]).isdisjoint(kinds[place:]) for place in range(1, len(kinds)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Lines:
-    """Rows in the order of the chain, those with the most ranks first."""
-
-    prices: Floats
-    offset: Floats
-    size: Floats
-    runs: Runs
-    order: Groups
-
-    def of_rows(self, rows: Integers) -> _Lines:
-        return replace(
-            self,
-            prices=self.prices.take(rows, axis=-1),
-            offset=self.offset.take(rows, axis=-1),
-            size=self.size.take(rows, axis=-1),
-            order=self.order.take(rows, axis=-1),
-        )
-
-    def is_within(self, limits: Floats) -> Booleans:
-        """Return whether all blocks have a place with every phi within `limits` (P5), [rows]."""
-        is_enough: Booleans = self._ends(limits, self.order, self.runs)[-1] >= self._blocks
-        return is_enough
-
-    def between(self, low: Floats, high: Floats) -> Floats:
-        """Return a level no plan is within, `low` or above, near the least above it, [rows]."""
-        for _ in range(ORDERED_STEPS):
-            middle = 0.5 * (low + high)
-            is_within = self.is_within(middle)
-            low, high = np.where(is_within, low, middle), np.where(is_within, middle, high)
-        return low
-
-    def rooms(self, limits: Floats) -> Rooms:
-        """Return P6 of each group; blocks are -1 where no plan is within `limits`."""
-        latest = self._ends(limits, self.order, self.runs)
-        behind = self._ends(limits, self._reversed, self.runs[::-1])
-        places = np.arange(len(latest))[:, None]
-        mirrored = np.take_along_axis(behind, np.maximum(self._ranks - places, 0), axis=0)
-        is_within = (latest[-1] >= self._blocks) & (behind[-1] >= self._blocks)
-        rooms = self._between(np.maximum(self._blocks - mirrored, 0.0), np.maximum(latest, 0.0))
-        return Rooms(blocks=np.where(is_within, rooms.blocks, -1.0), kinds=rooms.kinds)
-
-    def _between(self, earliest: Floats, latest: Floats) -> Rooms:
-        """Return what groups hold between places of cuts, each [ranks + 1, rows]."""
-        blocks, rows = np.zeros(self.size.shape), np.arange(self.size.shape[1])
-        kinds = np.zeros((len(self.prices), *blocks.shape))
-        for place, groups in enumerate(self.order):
-            used = rows[groups >= 0]
-            at, start, end = (groups[used], used), earliest[place, used], latest[place + 1, used]
-            blocks[at] = np.maximum(blocks[at], end - start)
-            border = 0
-            for kind, count in self.runs:
-                own = np.minimum(end, border + count) - np.maximum(start, border)
-                kinds[kind][at] += np.maximum(own, 0.0)
-                border += count
-        return Rooms(blocks=blocks, kinds=kinds)
-
-    @property
-    def _blocks(self) -> float:
-        return float(sum(count for _, count in self.runs))
-
-    @cached_property
-    def _ranks(self) -> Integers:
-        """Return how many ranks there are, [rows]."""
-        ranks: Integers = (self.order >= 0).sum(axis=0)
-        return ranks
-
-    @cached_property
-    def _reversed(self) -> Groups:
-        """Return the groups of the ranks from the last one back."""
-        places = self._ranks - 1 - np.arange(len(self.order))[:, None]
-        groups = np.take_along_axis(self.order, np.maximum(places, 0), axis=0)
-        return np.where(places >= 0, groups, -1)
-
-    def _ends(self, limits: Floats, order: Groups, runs: Runs) -> Floats:
-        """Return how far ranks take the chain, each from the one before on, [ranks + 1, rows].
-
-        It is -inf from the first one on that costs too much by itself.
-        """
-        ends = np.zeros((len(order) + 1, len(limits)))
-        for place, groups in enumerate(order):
-            count = int(np.count_nonzero(groups >= 0))
-            ends[place + 1] = ends[place]
-            if count:
-                taken = self._taken(groups[:count], ends[place, :count], limits[:count], runs)
-                behind = self._ranks[:count] - 1 - place  # each of these holds a block
-                end = ends[place, :count] + taken
-                ends[place + 1, :count] = np.minimum(end, self._blocks - behind)
-        return ends
-
-    def _by_place(self, values: Floats) -> Floats:
-        """Return values [grid, groups, rows] with one place for each group and row."""
-        return values.reshape(len(values), -1)
-
-    def _taken(self, groups: Groups, at: Floats, limits: Floats, runs: Runs) -> Floats:
-        """Return how many blocks behind `at` a rank of each row's group takes, [rows]."""
-        places = groups.astype(np.int64) * self.size.shape[1] + np.arange(len(groups))
-        offset = self._by_place(self.offset).take(places, axis=1)
-        spare = limits - offset + ROUNDING * (np.abs(limits) + np.abs(offset))
-        is_over = (spare < 0.0).any(axis=0)
-        taken, start = np.zeros_like(spare), 0
-        is_open = np.ones(spare.shape, dtype=bool)
-        for kind, count in runs:
-            left = start + count - np.minimum(np.maximum(at, start), start + count)
-            start += count
-            if not left.any():
-                continue
-            price = self._by_place(self.prices[kind]).take(places, axis=1)
-            most = np.broadcast_to(left, spare.shape).copy()
-            np.divide(spare, price, out=most, where=price > 0.0)
-            np.minimum(np.maximum(most, 0.0, out=most), left, out=most)
-            taken += np.where(is_open, most, 0.0)
-            is_open &= most >= left
-            if not is_open.all(axis=0).any():
-                break
-            np.subtract(spare, most * price, out=spare, where=is_open)
-        whole = np.floor(taken.min(axis=0) * (1.0 + ROUNDING))
-        return np.where(is_over, -np.inf, whole)

@@ -37,7 +37,7 @@ from planner.ilp.lagrangian_bound import (
 )
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
-    KINDS_KEPT,
+    FEW_KEPT,
     ROUNDING,
     TIGHTENING_PROGRESS,
     TIGHTENING_ROUNDS,
@@ -203,7 +203,7 @@ def _affordable(spare: Floats, price: Floats) -> Floats:
     return np.asarray(np.floor(paid.min(axis=1) * (1.0 + ROUNDING) + ROUNDING))
 
 
-@lru_cache(maxsize=KINDS_KEPT)
+@lru_cache(maxsize=FEW_KEPT)
 def _undominated(kind: Kind) -> Floats:
     """Return R3 as 1 and 0, [stages, choices]."""
     columns = np.stack([kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host])

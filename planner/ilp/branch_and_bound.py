@@ -58,9 +58,7 @@ from planner.ilp.cut_point_graph import (
     edged_moves_by_chunks,
     least_maximum,
     least_sums,
-    levelled_loads,
     loads_with_edges,
-    moves_by_sums,
     steps_along,
     steps_of,
     sums_through,
@@ -72,7 +70,6 @@ from planner.ilp.lagrangian_bound import ObjectiveBounds, scaled
 from planner.ilp.lagrangian_decomposition import (
     Bounded,
     Box,
-    Caps,
     Decomposition,
     Parts,
     PricedRank,
@@ -96,8 +93,7 @@ from planner.ilp.settings import (
     NEVER,
     PACKING_EFFORT_CERTAIN,
     PACKING_EFFORT_OPEN,
-    PACKING_ROUNDS_CERTAIN,
-    PACKING_ROUNDS_OPEN,
+    PACKING_ROUNDS,
     PACKING_SLACK_OPEN,
     PACKING_TURNS_MOST,
     PACKING_TURNS_OPEN,
@@ -109,17 +105,12 @@ from planner.ilp.settings import (
     PLANE_ROUNDS_FIRST,
     REGION_REACH_FIRST,
     REGION_REACH_GROWTH,
-    REGION_SPREAD_LEAST,
     REGION_WIDTH_LEAST,
-    REGIONS_SKIPPED,
     ROUNDING,
-    STEP_GAIN_LEAST,
-    STEP_SIZE_LEAST,
-    STEP_SIZE_SHRINK,
     SWEEP_UNITS_PER_CELL,
-    SWEEP_UNITS_PER_RANK,
     UNITS_PER_LOOK,
     UNITS_PER_PACKING,
+    UNITS_PER_RANK,
 )
 from planner.ilp.stage_knapsack import Reduced
 from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
@@ -294,22 +285,6 @@ def linked_with_edges(
     return None if steps is None else _linked(edged, steps)
 
 
-def linked_by_sums(
-    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
-) -> Linked | None:
-    """Return the same without regard to the order of the chain, which is little to look at.
-
-    Raises:
-        TooManyError: if there are too many.
-    """
-    below = _below(reduced, ranks, limit)
-    if not all(own.loads for own in below):
-        return None
-    moves = moves_by_sums(instance, [own.loads for own in below], most=LOAD_SUMS)
-    steps = steps_along(moves)
-    return None if steps is None else _linked(below, steps)
-
-
 def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
     """Return the ways with loads that are kept, [loads] by rank; None where there is none."""
     if all(mask.all() for mask in masks):
@@ -469,8 +444,7 @@ class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it. A narrow one has certain loads, and its limits were split. `failures` is
-    how often wider ones had too many patterns, `skipped` how often it is split before another look.
+    next, as a share of it. A narrow one has certain loads, and its limits were split.
     """
 
     allowed: tuple[Booleans, ...]
@@ -480,8 +454,6 @@ class Region:
     packed: Packed | None = None
     reach: float = REGION_REACH_FIRST
     is_narrow: bool = False
-    failures: int = 0
-    skipped: int = 0
 
     def first_loads(self) -> list[int]:
         """Return the first load that each rank may have."""
@@ -553,8 +525,6 @@ def split(
     open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
     if not open_ranks:
         return _by_the_box(region, parts, repeats=repeats, limit=limit)
-    if repeats == 0.0 and is_about_ends(region, parts, limit=limit):
-        return [replace(region, box=half) for half in region.box.halves(by_end=True)]
     rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
     before, behind = region.allowed[:rank], region.allowed[rank + 1 :]
     return [
@@ -579,18 +549,6 @@ def _by_the_box(
     )
     by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
     return [replace(region, box=half, is_narrow=True) for half in box.halves(by_end=by_end)]
-
-
-def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bool:
-    """Return whether the largest end says more of a region's plans than a rank's load.
-
-    It does where nothing is repeated, so that layers cost about as much on any rank, and what the
-    largest end of its ranks' `parts` has beyond the mean is much of what the bound lacks.
-    """
-    ends, box = np.array([one.end for one in parts]), region.box
-    spread = float(ends.max() - _mean_of(ends, region.weights.end))
-    is_wide = box.most_end - box.least_end > REGION_WIDTH_LEAST * limit
-    return len(parts) > 1 and is_wide and spread > REGION_SPREAD_LEAST * (limit - region.lower)
 
 
 def _mean_of(values: Floats, weights: Floats) -> float:
@@ -776,7 +734,7 @@ def swept(
         pace = float(paces[place])
         # Of what rounding makes no end at all the least is one: the floor is below the best.
         own = ends[ends <= max(best - loose[place] - repeat_count * pace, ends[0])]
-        effort.spend(SWEEP_UNITS_PER_RANK * len(patterns) + SWEEP_UNITS_PER_CELL * moves * len(own))
+        effort.spend(UNITS_PER_RANK * len(patterns) + SWEEP_UNITS_PER_CELL * moves * len(own))
         total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
         least = int(total.argmin())
         if total[least] < best:
@@ -856,7 +814,6 @@ class Branching:
     cutter: Cutter = field(init=False)
     _effort: Effort = field(default_factory=Effort)
     _found: Assignment | None = None
-    _is_begun: bool = False
 
     def __post_init__(self) -> None:
         """Remember what was asked about cuts."""
@@ -874,9 +831,6 @@ class Branching:
         """
         self.limit = min(self.limit, limit)
         self._effort, self._found = effort, None
-        if not self._is_begun:
-            self._is_begun = True
-            self._offer_levelled()
         while self.waiting.least() < self.limit:
             self._look_into(self.waiting.pop()[1])
             if self.lower() > enough or effort.is_over:
@@ -934,31 +888,11 @@ class Branching:
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        failures, skipped = region.failures, region.skipped - 1
-        if skipped < 0 and self._is_settled(region, packed.bounded, closer):
+        if self._is_settled(region, packed.bounded, closer):
             self.push(replace(region, lower=closer, reach=REGION_REACH_GROWTH * region.reach))
             return
-        if skipped < 0:
-            failures, skipped = failures + 1, min(failures, REGIONS_SKIPPED)
-        split = replace(
-            region, packed=None, reach=REGION_REACH_FIRST, failures=failures, skipped=skipped
-        )
+        split = replace(region, packed=None, reach=REGION_REACH_FIRST)
         self._split(split, packed)
-
-    def _offer_levelled(self) -> None:
-        """Take the plan of the loads that level the ranks best, each packed for its share."""
-        decomposition = self.decomposition
-        if not decomposition.ranks:
-            return
-        path = levelled_loads(decomposition.steps, [both for both, _, _ in self.floors])
-        counts, ranks = [], decomposition.roster.priced(1.0, 1.0, Caps())
-        for priced, load in zip(ranks, path, strict=True):
-            self._effort.spend(UNITS_PER_PACKING)
-            packing = priced.packing(load, upper=self.limit, effort=PACKING_EFFORT_OPEN)
-            if packing.counts is None:
-                return
-            counts.append(packing.counts)
-        self._take(path, counts)
 
     def _is_settled(self, region: Region, bounded: Bounded, limit: float) -> bool:
         """Return whether the best plan of a region below a limit is known, if there is one."""
@@ -980,21 +914,18 @@ class Branching:
         )
         is_open = not region.is_certain()
         best, size = self._packed(bounded, is_open=is_open), 1.0
-        for _ in range(PACKING_ROUNDS_OPEN if is_open else PACKING_ROUNDS_CERTAIN):
-            if best is None:
-                return None
-            if self._effort.is_over:
+        for _ in range(1 if is_open else PACKING_ROUNDS):
+            if best is None or self._effort.is_over:
                 break
-            left = self.limit - best.bounded.lower
-            weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=size * left)
-            if weights is None or size < STEP_SIZE_LEAST:
+            reach = size * (self.limit - best.bounded.lower)
+            weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=reach)
+            if weights is None:
                 break
             now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
-            if now is None:
-                return None
-            if not now.bounded.lower - best.bounded.lower > STEP_GAIN_LEAST * left:
-                size *= STEP_SIZE_SHRINK
-            best = now if now.bounded.lower > best.bounded.lower else best
+            if now is not None and now.bounded.lower <= best.bounded.lower:
+                size *= 0.5
+            else:
+                best = now
         return best
 
     def _packed(self, bounded: Bounded, *, is_open: bool) -> Packed | None:
@@ -1166,13 +1097,8 @@ def _linked_loads(instance: Instance, reduced: Reduction, *, limit: float) -> Li
     is_edged = instance.extras is not None and not instance.is_in_order
     cheapest = placed(instance, everywhere(instance)) if is_edged else instance
     ranks = ranks_of(cheapest, reduced, loads)
-    if instance.is_in_order or instance.is_uniform:
-        return linked(instance, reduced, ranks, limit=limit)
-    some = _shared(instance, reduced, ranks, limit=limit)
-    if some is None:
-        return None
     link = linked_with_edges if is_edged else linked
-    return link(instance, reduced, some, limit=limit)
+    return link(instance, reduced, ranks, limit=limit)
 
 
 def branching_on(
@@ -1205,21 +1131,6 @@ def branching_on(
 def _ends(decomposition: Decomposition) -> list[Floats]:
     """Return the least end of every load, by rank [loads]."""
     return decomposition.roster.least(0.0, 1.0, fill_weight=0.0)
-
-
-def _shared(
-    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
-) -> Sequence[RankLoads] | None:
-    """Return the loads that ranks can have together in any order, None where there are none."""
-    try:
-        left = linked_by_sums(instance, reduced, ranks, limit=limit)
-    except TooManyError:
-        return ranks
-    if left is None:
-        return None
-    fill_sum = reduced.bounds.fill_sum
-    tight = tightened(left, _box(reduced, limit), fill_sum=fill_sum, limit=limit)
-    return None if tight is None else tight.left.ranks
 
 
 def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:

@@ -8,12 +8,6 @@ for each byte saved: a walk down the lower hull of the rank's choices, which end
 All ranks walk at once.
 
 Heuristic: good assignments in milliseconds, so that the search has something to prune with.
-
-Climbing: cuts of a chain of several kinds made better one block at a time.
-
-A move shifts one cut by one block, which changes what two ranks hold. All moves are filled at once
-(Filling); the best is made as long as it helps. It proves nothing, and gives searches
-a plan to beat where ranks hold several virtual stages.
 """
 
 from __future__ import annotations
@@ -26,13 +20,9 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
 from planner.ilp.settings import (
-    CLIMBING_STEEPNESS,
-    CLIMBING_UNITS_PER_MOVE,
-    CLIMBING_WAYS,
     HEURISTIC_ROUNDS,
     HEURISTIC_SPREAD,
     HEURISTIC_TRIED,
@@ -407,87 +397,12 @@ def cuts_under(
     return tuple(cuts) if cuts[-1] == blocks else None
 
 
-def climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
-    """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
-
-    What cuts add is taken from where they are at first, and then from where the last way ended.
-    Ends where the effort does at the latest.
-    """
-    for _ in range(CLIMBING_WAYS):
-        found = _climbed(at_cuts(instance, cuts), cuts, effort=effort)
-        if found is None or fits(instance, evaluate(instance, found)):
-            return found
-        cuts = found.cuts
-    return None
-
-
-def _climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
-    """Return the best plan on the way up where all cuts cost the same."""
-    place = np.array(cuts, dtype=np.int64)
-    ranks = np.arange(instance.stage_count)
-    filling = filled(instance, ranks, held_at(instance, place))
-    parts = _parts(filling)
-    for _ in range(MOVES_MOST):
-        if effort.is_over:
-            break
-        effort.spend(CLIMBING_UNITS_PER_MOVE * 2 * len(instance.holders))
-        moved = _best_move(instance, place, parts)
-        if moved is None:
-            break
-        place = moved
-        filling = filled(instance, ranks, held_at(instance, place))
-        parts = _parts(filling)
-    if not filling.fits.all():
-        return None
-    return Assignment(counts=filling.counts, cuts=tuple(place.tolist()))
-
-
-def starting_cuts(instance: Instance) -> tuple[int, ...] | None:
-    """Return cuts that balance the leanest choices of the blocks, None if there are none."""
-    for pace in block_paces(instance):
-        cuts = balanced_cuts(instance, pace, with_own=True)
-        if cuts is not None:
-            return cuts
-    return None
-
-
-def _parts(filling: Filling) -> Floats:
-    """Return omega, inf of what does not fit, and fill, [2, rows]."""
-    return np.stack([np.where(filling.fits, filling.omega, np.inf), filling.fill])
-
-
 def held_at(instance: Instance, cuts: Integers) -> Integers:
     """Return the layers of every kind on every rank, [stages, kinds]."""
     held = pinned_layers(instance)
     taken = np.diff(instance.prefix_counts[cuts], axis=0)
     np.add.at(held, np.array(instance.holders), taken)
     return held
-
-
-def _best_move(instance: Instance, cuts: Integers, parts: Floats) -> Integers | None:
-    """Return the cuts after the move with the best score, None if none beats the present one."""
-    moves = cut_moves(instance, cuts)
-    if not len(moves):
-        return None
-    after = [held_at(instance, move) for move in moves]
-    before = held_at(instance, cuts)
-    changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
-    rows = np.concatenate(changed)
-    filling = filled(
-        instance,
-        rows,
-        np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
-    )
-    fresh = _parts(filling)
-    best, found, start = _score(parts), None, 0
-    for move, own in zip(moves, changed, strict=True):
-        trial = parts.copy()
-        trial[:, own] = fresh[:, start : start + len(own)]
-        start += len(own)
-        score = _score(trial)
-        if score < best:
-            best, found = score, move
-    return found
 
 
 def cut_moves(
@@ -504,20 +419,3 @@ def cut_moves(
             if cuts[place - 1] < move[place] < cuts[place + 1]:
                 moves.append(move)
     return moves
-
-
-def _score(parts: Floats) -> tuple[int, float]:
-    """Return how bad ranks are: how many do not fit, and a smooth step of the others.
-
-    A norm in the place of the largest omega tells a slow rank from a slower one, and still lets a
-    block pass through ranks that are not the slowest.
-    """
-    fits = np.isfinite(parts[0])
-    omega, fill = parts[:, fits]
-    if not len(omega):
-        return parts.shape[1], 0.0
-    most = float(omega.max())
-    if most <= 0.0:
-        return int((~fits).sum()), float(fill.sum())
-    norm = most * float(((omega / most) ** CLIMBING_STEEPNESS).sum()) ** (1.0 / CLIMBING_STEEPNESS)
-    return int((~fits).sum()), norm + float(fill.sum())

@@ -1051,19 +1051,10 @@ def least_maximum(steps: Sequence[Step], tables: Sequence[Floats]) -> float:
 
 def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
     """Return the place of every rank's load on a way with the least sum; tables are [loads]."""
-    return _best(steps, tables, np.add)
-
-
-def levelled_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
-    """Return the place of every rank's load on a way with the least maximum."""
-    return _best(steps, tables, np.maximum)
-
-
-def _best(steps: Sequence[Step], tables: Sequence[Floats], joined: np.ufunc) -> tuple[int, ...]:
     trail = []
     reached = np.zeros(1)
     for step, table in zip(steps, tables, strict=True):
-        sums = joined(reached[step.before], table[step.load])
+        sums = reached[step.before] + table[step.load]
         reached = np.minimum.reduceat(sums, step.starts)
         trail.append(sums)
     state, places = 0, []

@@ -43,14 +43,12 @@ from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.settings import (
-    CLIMBING_STEEPNESS,
     EASING_RATIOS,
     EASING_SHIFTS,
+    EASING_STEEPNESS,
     EASING_TIGHTEST,
     EASING_UNITS_PER_MOVE,
     FITTING_LOADS,
-    FITTING_UNITS_PER_LEVEL,
-    FITTING_UNITS_PER_PACKING,
     FULL,
     MOVES_MOST,
     NEVER,
@@ -60,6 +58,8 @@ from planner.ilp.settings import (
     TIGHTNESS_EFFORTS,
     TIGHTNESS_MEMORY_SHARE,
     TIGHTNESS_MOST,
+    UNITS_PER_LOOK,
+    UNITS_PER_PACKING,
 )
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
 from planner.ilp.stage_loads import (
@@ -284,7 +284,7 @@ def _scores(tight: Floats) -> Floats:
     """Return a norm of the ranks' tightness, [plans, stages]: a less tight rank counts as well."""
     capped = np.minimum(tight, EASING_TIGHTEST)
     most = max(float(capped.max()), 1e-300)
-    scores: Floats = ((capped / most) ** CLIMBING_STEEPNESS).sum(axis=1)
+    scores: Floats = ((capped / most) ** EASING_STEEPNESS).sum(axis=1)
     return scores
 
 
@@ -346,7 +346,7 @@ def _levelled(
         return Fitted()
     is_proof = True
     while not effort.is_over:
-        effort.spend(FITTING_UNITS_PER_LEVEL + FITTING_UNITS_PER_PACKING * instance.stage_count)
+        effort.spend(UNITS_PER_LOOK + UNITS_PER_PACKING * instance.stage_count)
         level, best = least_level(instance, tables)
         if not np.isfinite(level):
             return Fitted(is_proven=is_proof)

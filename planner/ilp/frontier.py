@@ -349,12 +349,11 @@ class State:
     """One search, by configuration where it is about one.
 
     `branchings` are how far each was branched on, None where it has too many loads for that or
-    branching can say no more; `turns` how many turns it had; `refused_cuts` where the best relaxed
-    plan is cut that does not fit; `branched` are those that were branched on, `programmed`
-    those for which a program was solved. `crowded` are the
-    limits below which configurations were bounded with others, `price_lists` what layers cost under
-    some. `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon
-    as it was screened, `bounded` how many were bounded by themselves.
+    branching can say no more; `turns` how many turns it had; `refused` are those whose best relaxed
+    plan does not fit; `branched` are those that were branched on, `programmed`
+    those for which a program was solved. `price_lists` are what layers cost under some. `screens`
+    is how many screens had a limit, `dived_to` the least bound looked into as soon as it was
+    screened.
     """
 
     problem: Problem
@@ -370,12 +369,10 @@ class State:
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)
     programmed: set[int] = field(default_factory=set)
-    refused_cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    crowded: dict[int, float] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
     price_lists: dict[int, PriceList] = field(default_factory=dict)
     screens: int = 0
     dived_to: float = float("inf")
-    bounded: int = 0
     milp_count: int = 0
 
     def is_close_enough(self, key: float) -> bool:

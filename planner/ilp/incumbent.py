@@ -30,7 +30,7 @@ from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.milp import strategy_of
-from planner.ilp.settings import PRICE_LISTS_KEPT, ROOM_SHARES
+from planner.ilp.settings import FEW_KEPT, ROOM_SHARES
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
@@ -168,7 +168,7 @@ def _price_list(state: State, index: int) -> PriceList:
             edges=state.edges,
         )
     state.price_lists[index] = known
-    if len(state.price_lists) > PRICE_LISTS_KEPT:
+    if len(state.price_lists) > FEW_KEPT:
         del state.price_lists[next(iter(state.price_lists))]
     return known
 

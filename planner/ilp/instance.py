@@ -139,24 +139,6 @@ class Instance:
         return _unrolled(self.chain)
 
     @cached_property
-    def kind_regions(self) -> Integers:
-        """Return the region of every kind, [kinds], -1 of pinned ones.
-
-        A region is a part of the chain; kinds whose blocks lie between one another's share one.
-        """
-        spans = []
-        for kind in self.free_kinds:
-            own = np.flatnonzero(self.block_kinds == kind)
-            spans.append((int(own[0]), int(own[-1]), kind))
-        regions = np.full(len(self.kinds), -1, dtype=np.int64)
-        region, end = -1, -1
-        for first, last, kind in sorted(spans):
-            region += first > end
-            end = max(end, last)
-            regions[kind] = region
-        return regions
-
-    @cached_property
     def block_classes(self) -> Integers:
         """Return the class of every block of the chain, which says what a cut adds, [blocks]."""
         return self.block_kinds if self.classes is None else _unrolled(self.classes)

@@ -58,10 +58,9 @@ from planner.cost.configuration import Floats, Integers
 from planner.ilp.instance import Instance, Kind
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
+    FEW_KEPT,
     FINE_ROUNDING,
     HOST_PRICES,
-    LEVELS_KEPT,
-    SLOPES_KEPT,
     SLOPES_MOST,
 )
 
@@ -93,7 +92,7 @@ def cost_chain(instance: Instance, measure: Measure, base: Floats) -> PricedChai
     return _chain(instance, prices, base[:, None] - grid * slack[:, None])
 
 
-@lru_cache(maxsize=SLOPES_KEPT)
+@lru_cache(maxsize=FEW_KEPT)
 def _priced(
     kinds: tuple[Kind, ...], measure: Measure, repeat_count: float
 ) -> tuple[Floats, tuple[Floats, ...]]:
@@ -229,7 +228,7 @@ class Levels(Protocol):
         """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
 
 
-@lru_cache(maxsize=LEVELS_KEPT)
+@lru_cache(maxsize=FEW_KEPT)
 def levels_of(chain: PricedChain) -> Levels:
     """Return the most exact view of a chain; those asked for last are kept."""
     instance = chain.instance

@@ -60,9 +60,9 @@ from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance, undominated
 from planner.ilp.settings import (
     DECOMPOSITION_UNITS_PER_CELL,
-    DECOMPOSITION_UNITS_PER_RANK,
     FINE_ROUNDING,
     NEVER,
+    UNITS_PER_RANK,
     WEIGHT_GAP_LEAST,
     WEIGHT_MOST,
     WEIGHT_SHARE,
@@ -739,7 +739,7 @@ class Bounded:
     def units(self) -> float:
         """Return the work of the bound, as `planner.ilp.engine` counts it."""
         cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
-        return DECOMPOSITION_UNITS_PER_RANK * len(self.ranks) + DECOMPOSITION_UNITS_PER_CELL * cells
+        return UNITS_PER_RANK * len(self.ranks) + DECOMPOSITION_UNITS_PER_CELL * cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -42,7 +42,6 @@ from planner.ilp.formulation import (
     constrain,
     few,
     formulate,
-    hold_as,
 )
 from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import ObjectiveBounds
@@ -474,11 +473,8 @@ def optimise_apart(
     cutoff_seconds: float | None,
     solver: SolverName,
     within: Within,
-    loads_at: tuple[int, ...] | None = None,
 ) -> Optimum:
     """Return the same where each virtual stage is counted by itself.
-
-    With `loads_at`, ranks hold as much of every kind as they do at these cuts.
 
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.
@@ -488,8 +484,6 @@ def optimise_apart(
         made = _program(tight, cutoff_seconds, None)
         if made is not None:
             apart(made, moments)
-            if loads_at is not None:
-                hold_as(made, loads_at)
         return made
 
     return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)

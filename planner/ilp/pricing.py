@@ -146,8 +146,8 @@ class Pricing:
             problem.hardware,
             problem.job.stack,
         )
-        self._coarse = ranks_of(self._shapes, part_count=1, is_ordered=False)
-        self._fine = ranks_of(self._shapes, part_count=RANK_GROUPS, is_ordered=True)
+        self._coarse = ranks_of(self._shapes, part_count=1)
+        self._fine = ranks_of(self._shapes, part_count=RANK_GROUPS)
         each_kind, first, of_layers = self._each_kind, self._price_first, self._choices
         self._blocks = PriceBlocks(  # which does not know this object: all goes when it goes
             lambda prices: each_kind.both(first[prices], of_layers),

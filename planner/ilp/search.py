@@ -11,15 +11,7 @@ Reopening: configurations whose best relaxed plan does not fit, to the end.
 While ranks are searched, their virtual stages count as if they held alike. A configuration whose
 best plan then does not fit with each counted by itself is left open (`State.leave_open`), with its
 key as a bound. Once nothing else is left, programs that count virtual stages by themselves
-(`planner.ilp.formulation`) are solved for these: first with the loads of the plan that was refused,
-which other choices and cuts often make fit at the same step, then with any, in turns that grow.
-Where what is left open is next to nothing, each has one short turn of both.
-
-Crowding: raising the keys of screened configurations many at a time.
-
-Once many configurations turn out to be bounded one by one, those that wait near the least key are
-bounded together (`planner.ilp.joint_bounds`), which takes a tenth of the time and leaves few of
-them.
+(`planner.ilp.formulation`) are solved for these, in turns that grow.
 
 Search: the best plan over all configurations, with proof.
 
@@ -34,7 +26,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
@@ -42,14 +33,13 @@ from planner.cost.configuration import Floats
 from planner.ilp.bound_tightening import reduction
 from planner.ilp.branch_and_bound import branching_of
 from planner.ilp.certificate import engines_of, found_of, shortfalls
-from planner.ilp.construction_heuristic import climbed, heuristic_assignment, starting_cuts
+from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
 from planner.ilp.formulation import Moments
 from planner.ilp.frontier import Frontier, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
-from planner.ilp.joint_bounds import bounds_below
 from planner.ilp.lagrangian_bound import objective_bounds
 from planner.ilp.milp import (
     Optimum,
@@ -63,24 +53,15 @@ from planner.ilp.milp import (
 from planner.ilp.pricing import PricedSpace, alike
 from planner.ilp.problem import ONE_GROUP, Groups, NotFound, Problem, SearchResult, Wanted
 from planner.ilp.settings import (
-    ANY_FIRST_PART,
     ANY_FIRST_UNITS,
-    ANY_PART_GROWTH,
-    ANY_PART_MOST,
-    CLIMBING_UNITS,
+    ANY_PART,
     CUTOFF_EASING,
     FITTING_UNITS,
-    JOINT_AT_ONCE,
-    JOINT_FROM,
-    JOINT_LOOKED_AT,
-    JOINT_LOWER,
     PREPARED_AT_ONCE,
     PROGRESS_SECONDS,
     PROOF_TOLERANCE,
     REOPENED_FIRST_NODES,
-    REOPENED_NEXT_TO_NOTHING,
     REOPENED_NODES_GROWTH,
-    REOPENED_SAME_LOADS_NODES,
     SCREENED_AT_ONCE,
     SCREENED_REACH,
     SCREENING_DOUBLINGS,
@@ -104,12 +85,12 @@ def look_for_any(state: State, look: Look) -> None:
     unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
     known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
     _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
-    start, size = 0, ANY_FIRST_PART
-    while start < len(unseen) and not _is_over(state):
-        part = unseen[start : start + size]
+    for start in range(0, len(unseen), ANY_PART):
+        if _is_over(state):
+            break
+        part = unseen[start : start + ANY_PART]
         bounds = state.pricing.memory_bounds(part, with_fills=False)
         _look_at(state, frontier.screen(part, bounds), look, unsettled)
-        start, size = start + size, min(size * ANY_PART_GROWTH, ANY_PART_MOST)
     for index in unsettled:
         if not _is_over(state):
             frontier.take(index)
@@ -135,16 +116,11 @@ def _is_over(state: State) -> bool:
 def reopen(state: State) -> None:
     """Look for the best plans of what was left open, until none matters or time is over."""
     left = _Left(state=state)
-    for index in left.indices():
-        if left.matters(index):
-            left.look_at_same_loads(index)
-    is_first = True
-    while (is_first or left.is_much()) and (indices := left.indices()):
+    while indices := left.indices():
         for index in indices:
             if left.matters(index):
                 left.look(index)
         left.nodes *= REOPENED_NODES_GROWTH
-        is_first = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,28 +144,16 @@ class _Left:
         is_enough = self.state.is_close_enough(frontier.least_left())
         return is_open and not is_enough and self.state.seconds_left > 0.0
 
-    def is_much(self) -> bool:
-        """Return whether the best plan may be more than next to nothing from the best there is."""
-        frontier = self.state.frontier
-        return frontier.least_left() < frontier.limit_seconds() * (1.0 - REOPENED_NEXT_TO_NOTHING)
-
-    def look_at_same_loads(self, index: int) -> None:
-        """Look for plans whose ranks hold as much as in the plan that was refused."""
-        nodes = REOPENED_SAME_LOADS_NODES if self.is_much() else self.nodes
-        self._solved(index, nodes, self.state.refused_cuts[index])
-
     def look(self, index: int) -> None:
         """Look for any plan; where there is none below the limit, or it is the best, close."""
         frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
-        found, is_taken = self._solved(index, self.nodes, None)
+        found, is_taken = self._solved(index, self.nodes)
         if found.status is Status.INFEASIBLE:
             frontier.close(index, cutoff)
         elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
             frontier.close(index, found.step_seconds)
 
-    def _solved(
-        self, index: int, nodes: int, loads_at: tuple[int, ...] | None
-    ) -> tuple[Optimum, bool]:
+    def _solved(self, index: int, nodes: int) -> tuple[Optimum, bool]:
         """Return what a program says, and whether its plan fits, if there is one."""
         state = self.state
         instance, cutoff = state.pricing.instance_apart(index), state.frontier.limit_of(index)
@@ -204,40 +168,13 @@ class _Left:
             cutoff_seconds=cutoff if cutoff < float("inf") else None,
             solver=state.solver,
             within=Within(state.seconds_left, nodes),
-            loads_at=loads_at,
         )
         if found.assignment is None:
             return found, True
         is_taken = offer_apart(state, index, instance, found.assignment)
-        if not is_taken and loads_at is None:
+        if not is_taken:
             self.spent.add(index)
         return found, is_taken
-
-
-def crowd_out(state: State, index: int) -> None:
-    """Raise the key of a configuration and of others that wait, if there is a limit to do so by."""
-    frontier = state.frontier
-    if state.bounded < JOINT_FROM or not _is_apt(state, index):
-        return
-    near = frontier.next_indices(JOINT_LOOKED_AT, Stage.SCREENED)
-    others = (other for other in near if other != index and _is_apt(state, other))
-    some = [index, *islice(others, JOINT_AT_ONCE - 1)]
-    state.pricing.prepare(some)
-    limits = frontier.limits_of(some)
-    bounds = bounds_below([state.pricing.instance(each) for each in some], limits)
-    for each, limit, bound in zip(some, limits, bounds.tolist(), strict=True):
-        state.crowded[each] = limit
-        if each == index:
-            frontier.keys[each] = max(frontier.keys[each], bound)
-        elif bound > frontier.keys[each]:
-            frontier.push(each, bound)
-
-
-def _is_apt(state: State, index: int) -> bool:
-    """Return whether a configuration may have a plan below a limit not as low when last looked."""
-    limit = state.frontier.limit_of(index)
-    known = state.crowded.get(index, np.inf)
-    return state.frontier.keys[index] < limit and limit < JOINT_LOWER * known and np.isfinite(limit)
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -437,8 +374,6 @@ def _instance(state: State, index: int) -> Instance:
 def _bound(state: State, index: int) -> None:
     """Replace the screen's bound by the configuration's own, and try the heuristic."""
     frontier = state.frontier
-    state.bounded += 1
-    crowd_out(state, index)
     limit = frontier.limit_of(index)
     frontier.stages[index] = Stage.BOUNDED
     if frontier.keys[index] >= limit:
@@ -468,8 +403,6 @@ def _solve(state: State, index: int) -> None:
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
-    if turn == 0:
-        _climb(state, index, instance)
     if turn == 0 and not np.isfinite(frontier.limit_of(index)):
         _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
@@ -498,10 +431,10 @@ def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> Non
     """
     frontier, found = state.frontier, outcome.assignment
     if found is not None and not offer(state, index, instance, found):
-        state.refused_cuts[index] = found.cuts
+        state.refused.add(index)
     frontier.keys[index] = max(frontier.keys[index], outcome.bound_seconds)
     is_below = frontier.keys[index] < frontier.limit_of(index) * (1.0 - PROOF_TOLERANCE)
-    if outcome.is_done and is_below and index in state.refused_cuts:
+    if outcome.is_done and is_below and index in state.refused:
         frontier.leave_open(index)
     elif index in state.programmed and not outcome.is_done:
         frontier.wait(index, frontier.keys[index])
@@ -531,14 +464,3 @@ def _programmed(state: State, index: int, instance: Instance) -> Outcome:
         is_done=optimum.status in (Status.INFEASIBLE, Status.OPTIMAL),
         is_stuck=False,
     )
-
-
-def _climb(state: State, index: int, instance: Instance) -> None:
-    """Offer the plan on the way up from balanced cuts, where ranks hold layers of several kinds."""
-    if instance.is_uniform or instance.stage_count == 1:
-        return
-    cuts = starting_cuts(instance)
-    effort = state.effort(CLIMBING_UNITS)
-    found = None if cuts is None else climbed(instance, cuts, effort=effort)
-    if found is not None:
-        offer(state, index, instance, found)

@@ -51,7 +51,6 @@ FIRST_MEMORY_PRICES = MEMORY_PRICES[[0, 4, 7, 10]]
 """For the first look at a screened configuration, as most are far beyond their limits."""
 FILL_MEMORY_PRICES = MEMORY_PRICES[::2]
 """For fills, which are a small part of most steps."""
-JOINT_MEMORY_PRICES = MEMORY_PRICES[[0, 3, 5, 7, 9, 11]]
 HOST_PRICES = np.array([0.0, *(2.0**e for e in range(-4, 7))])
 BATCHED_HOST_PRICES = np.array([4.0**e for e in range(-1, 3)])
 
@@ -71,18 +70,12 @@ TURN_UNITS = 250_000.0
 TURN_GROWTH = 2.0
 TURN_NODES = 500
 """The same for programs, in nodes of the solver's tree."""
-CLIMBING_UNITS = 400_000.0
 FITTING_UNITS = 1_000_000.0
-ANY_FIRST_PART = 256
-"""Configurations that are screened at first where any plan will do; then twice as many."""
-ANY_PART_GROWTH = 2
-ANY_PART_MOST = 2048
+ANY_PART = 512
+"""Configurations that are screened at a time where any plan will do."""
 ANY_FIRST_UNITS = 100_000.0
-REOPENED_SAME_LOADS_NODES = 4000
 REOPENED_FIRST_NODES = 1000
 REOPENED_NODES_GROWTH = 4
-REOPENED_NEXT_TO_NOTHING = 2e-4
-"""A gap below which what was left open has one short turn and no more."""
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 FRONTIER_NEAR_HEAD = 8
@@ -101,14 +94,10 @@ SHORTFALL_DOUBLINGS = 12
 
 CONFIGURATIONS_KEPT = 2
 """A configuration is bounded, reduced and branched on in turn, beside one other."""
-SLOPES_KEPT = 6
-"""Three measures of a configuration, and of the one before it."""
-LEVELS_KEPT = 8
-KINDS_KEPT = 12
-LAYOUTS_KEPT = 8
+FEW_KEPT = 12
+"""Measures, levels and choices of a configuration, and of the ones before it."""
 SEGMENTS_KEPT = 256
 INSTANCES_KEPT = 96
-PRICE_LISTS_KEPT = 8
 PRICES_KEPT = 1536
 """18 kB each for two kinds of blocks."""
 PRICES_GATHERED = 512
@@ -121,31 +110,9 @@ ROUGH_BLOCK = 32_768
 PRICED_BLOCK = 4096
 """Rows that are priced at once: more would not fit a cache, fewer wait for the interpreter."""
 RANK_GROUPS = 3
-RANKS_IN_ORDER = 32
 BATCHED_ROUNDS = 3
 COMPARED_CHOICES = 4
 LEVEL_RISES = 24
-ORDERED_RUNS = 64
-ORDERED_STEPS = 6
-ORDERED_REACH = 1.5
-
-# --- joint bounds of dozens of configurations ---
-
-JOINT_FROM = 8
-"""Configurations bounded one by one before others are bounded jointly."""
-JOINT_AT_ONCE = 64
-JOINT_LOOKED_AT = 8 * JOINT_AT_ONCE
-JOINT_LOWER = 0.999
-"""A configuration is bounded again once the limit is lower than this multiple of the last."""
-JOINT_ROUNDS = 3
-JOINT_TURNS = 3
-JOINT_LOADS = 2500
-JOINT_SUMMED_LOADS = 2500
-"""Of all ranks, where sums are states: more cost as much as they save."""
-JOINT_MOVES = 3_000_000
-JOINT_CELLS = 4_000_000
-STACKED_CELLS = 60_000
-"""What caches hold."""
 
 # --- one configuration's bound and heuristic ---
 
@@ -158,10 +125,8 @@ HEURISTIC_SPREAD = 4
 HEURISTIC_TRIED = 160
 MOVES_MOST = 60
 """Moves of a local search, each to the best neighbour."""
-CLIMBING_WAYS = 4
-CLIMBING_STEEPNESS = 24
+EASING_STEEPNESS = 24
 """The exponent of the norm in place of a maximum, so that lesser ranks count a little."""
-CLIMBING_UNITS_PER_MOVE = 60.0
 EASING_RATIOS = (0.0, 0.25, 1.0, 4.0)
 EASING_SHIFTS = (-16, -4, -1, 1, 4, 16)
 EASING_TIGHTEST = 1e6
@@ -171,26 +136,17 @@ TIGHTNESS_MEMORY_SHARE = 1e-3
 TIGHTNESS_MOST = (1.0 + TIGHTNESS_MEMORY_SHARE) * (1.0 + 1e-6)
 """More than any packing that fits costs."""
 FITTING_LOADS = 4000
-FITTING_UNITS_PER_LEVEL = 1000.0
-FITTING_UNITS_PER_PACKING = 300.0
 ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 """Of a stage's memory, tried in turn where a plan does not fit, virtual stages counted apart."""
 
 # --- one rank: knapsacks and patterns ---
 
 LABELS_MOST = 3000
-FEW_LABELS = 24
-GAP_SHARES = (1.0 / 64.0, 1.0 / 8.0, 1.0)
-"""Of the gap, within which labels are looked for in turn: a narrow one often proves enough."""
 LABELS_COMPARED_FROM = 96
 LABELS_COMPARED_GROWTH = 2.0
-LABELS_CROWD = 512
 DOMINANCE_FEW = 128
 DOMINANCE_BLOCK = 1024
 DOMINANCE_TIMES = 3
-DOMINANCE_NEIGHBOURS = 4
-DOMINANCE_SORTED_BY = 3
-"""Measures that are sorted by: more would take longer than what it leaves out."""
 PATTERNS_CROWD = 256
 PATTERN_UNITS_PER_TURN = 80.0
 PATTERN_UNITS_PER_SET = 0.5
@@ -219,9 +175,8 @@ WEIGHT_MOST = 8.0
 """Beyond any that is of use: it keeps a first top from lying infinitely far."""
 WEIGHT_SHARE = 0.5
 WEIGHT_GAP_LEAST = 0.02
-DECOMPOSITION_UNITS_PER_RANK = 60.0
+UNITS_PER_RANK = 60.0
 DECOMPOSITION_UNITS_PER_CELL = 0.01
-SWEEP_UNITS_PER_RANK = 60.0
 SWEEP_UNITS_PER_CELL = 0.004
 LOADS_LISTED = 150_000
 LOADS_BRANCHED = 8000
@@ -231,21 +186,16 @@ LINKING_ROUNDS = 3
 REGION_REACH_FIRST = 0.001
 REGION_REACH_GROWTH = 4.0
 REGION_WIDTH_LEAST = 1e-6
-REGION_SPREAD_LEAST = 0.5
-REGIONS_SKIPPED = 3
 EVEN_SHARES = (0.0, 0.5, 1.0)
 PLANE_ROUNDS_FIRST = 16
 PLANE_ROUNDS = 8
-PACKING_ROUNDS_OPEN = 1
-PACKING_ROUNDS_CERTAIN = 4
+PACKING_ROUNDS = 4
+"""Steps of the weights between packings of certain loads; of open ones there is one."""
 PACKING_EFFORT_OPEN = 300
 PACKING_EFFORT_CERTAIN = 2000
 PACKING_SLACK_OPEN = 0.1
 PACKING_TURNS_OPEN = 5
 PACKING_TURNS_MOST = 100
-STEP_SIZE_LEAST = 0.1
-STEP_SIZE_SHRINK = 0.5
-STEP_GAIN_LEAST = 0.02
 PATTERNS_MOST = 5000
 PATTERN_UNITS_WIDE = 150_000.0
 PATTERN_UNITS_WIDE_PER_RANK = 12_500.0

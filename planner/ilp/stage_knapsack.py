@@ -74,18 +74,14 @@ import numpy as np
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.settings import (
-    FEW_LABELS,
     FINE_ROUNDING,
-    GAP_SHARES,
     LABELS_COMPARED_FROM,
     LABELS_COMPARED_GROWTH,
-    LABELS_CROWD,
     LABELS_MOST,
     NEVER,
     PACKINGS_KEPT,
     ROUNDING,
 )
-from planner.ilp.stage_patterns import unbeaten_by_neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,17 +211,6 @@ class Knapsack:
         beyond = np.full_like(own, np.inf)
         np.subtract(own, self.least_priced, out=beyond, where=np.isfinite(own))
         return beyond
-
-    def bounds_of(self, held: Integers) -> Floats:
-        """Return lower bounds of many loads, `held` [loads, kinds], [loads, thresholds]."""
-        kinds, *shape = self.least_priced.shape
-        loads = held[:, :kinds].astype(np.float64)
-        priced = np.minimum(self.least_priced, NEVER).reshape(kinds, -1)
-        total = (loads @ priced).reshape(len(held), *shape)
-        paid = self.prices * (self.capacity - self.thresholds)[:, None]
-        least = (total + (self.least_beyond.min(axis=0) - paid)).max(axis=2)
-        absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > NEVER / 2.0)
-        return np.asarray(np.where(absent, np.inf, least))
 
     def bounds(self, held: Integers) -> tuple[Floats, Floats]:
         """Return lower bounds by the largest transient, with the price of each, [thresholds]."""
@@ -686,10 +671,10 @@ class _Walk:
     def unbeaten(self, rows: Floats) -> Integers:
         """Return the labels that no other of as many layers beats, in order (L3).
 
-        Where limits bind, it has to beat them in these too, with as many layers or fewer.
+        Where limits bind, none is left out.
         """
         if len(self.binding):
-            return self._unbeaten_within(rows)
+            return np.arange(len(rows))
         used = len(self.shelf.used)
         base = float(self.shelf.held.max()) + 1.0
         layers = rows[:, _FIXED : _FIXED + used] @ base ** np.arange(used)
@@ -699,16 +684,6 @@ class _Walk:
         group = np.cumsum(np.diff(layers[order], prepend=layers[order[0]]) != 0.0)
         place = rank - group * (len(rows) + 1)
         return np.sort(order[place <= np.minimum.accumulate(place)])
-
-    def _unbeaten_within(self, rows: Floats) -> Integers:
-        """Return the labels that none near them beats in cost, limits, memory and layers."""
-        if len(rows) <= LABELS_CROWD:
-            return np.arange(len(rows))
-        first = _FIXED + len(self.shelf.used)
-        limited = rows[:, first : first + len(self.binding)]
-        whole = rows[:, [_COST]], limited, rows[:, [_FULL]], rows[:, _FIXED:first]
-        measures = np.concatenate(whole, axis=1).T
-        return unbeaten_by_neighbours(measures, eased=1 + len(self.binding))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -828,28 +803,18 @@ class _Search:
         found = self._filled(bases_alone(shelf))
         if found is not None and found.cost < best.cost:
             best = found
-        first = looked = max(self.at.known - self.at.bound, 0.0)
-        for share in self._shares(min(upper, best.cost, enough) - self.at.bound):
-            gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + ROUNDING)
-            if looked >= gap or best.cost <= self.will_do:
-                break
-            wanted = first + share * (gap - first)
-            labels, looked = labels_within(shelf, wanted, most=self.effort)
+        looked = max(self.at.known - self.at.bound, 0.0)
+        gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + ROUNDING)
+        if looked < gap and best.cost > self.will_do:
+            labels, looked = labels_within(shelf, gap, most=self.effort)
             found = self._filled(labels)
             if found is not None and found.cost < best.cost:
                 best = found
-            if looked < wanted:
-                break
         gap = min(upper, best.cost, enough) - self.at.bound
         lower = min(self.at.bound + min(gap, looked), best.cost)
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
-
-    def _shares(self, gap: float) -> tuple[float, ...]:
-        """Return the shares of a gap looked at in turn: all at once where few choices are in it."""
-        few = np.count_nonzero(self.at.reduced <= gap) <= FEW_LABELS
-        return GAP_SHARES[-1:] if few else GAP_SHARES
 
     def _shelf(self) -> Shelf:
         """Return the choices with the free-of-charge column of each kind, and the filler's two.

@@ -32,8 +32,6 @@ from planner.ilp.instance import Instance
 from planner.ilp.settings import (
     DOMINANCE_BLOCK,
     DOMINANCE_FEW,
-    DOMINANCE_NEIGHBOURS,
-    DOMINANCE_SORTED_BY,
     DOMINANCE_TIMES,
     NEVER,
     NOISE,
@@ -71,25 +69,6 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
         own = _beats(measures[1:, block], least[1:, block])
         kept.append(block[_first_of_bits(own)])
     return np.concatenate(kept)
-
-
-def unbeaten_by_neighbours(measures: Floats, *, eased: int) -> Integers:
-    """Return the columns of `measures` that none of a few before them in order equals or beats.
-
-    Those that are equal in the first measures follow one another. The first `eased` measures are
-    equal if they differ by rounding.
-    """
-    slack = _slack(measures, eased)
-    coarse = np.where(slack > 0.0, slack, 1.0)[:DOMINANCE_SORTED_BY, None]
-    first = measures[:DOMINANCE_SORTED_BY]
-    keys = np.where(slack[:DOMINANCE_SORTED_BY, None] > 0.0, np.round(first / coarse), first)
-    order = np.lexsort(keys[::-1])
-    ordered = measures[:, order]
-    eased_ones = ordered + slack[:, None]
-    beaten = np.zeros(len(order), dtype=bool)
-    for apart in range(1, min(DOMINANCE_NEIGHBOURS, len(order) - 1) + 1):
-        beaten[apart:] |= (ordered[:, :-apart] <= eased_ones[:, apart:]).all(axis=0)
-    return np.sort(order[~beaten])
 
 
 def _slack(measures: Floats, eased: int) -> Floats:

@@ -122,8 +122,8 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
 def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
     """Plans below a limit are bounded closer; what reaches the limit has none below it.
 
-    Most of it comes from what ranks can hold below the limit, among which transients are shared,
-    and from their order: without either it is 63 cases in place of 1,250, and 974 without order.
+    Most of it comes from what ranks can hold below the limit, among which transients are shared:
+    without that it is 63 cases in place of 974.
     """
     closer = 0
     for seed, job, steps in solved():
@@ -137,7 +137,7 @@ def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
             assert (np.minimum(bounds, limits) <= own * ROUNDING).all(), f"job {seed}"
             assert np.isinf(own[np.isinf(bounds)]).all(), f"job {seed}"
             closer += int((bounds > job.pricing.memory_bounds(range(len(steps))) * 1.001).sum())
-    assert closer > of_drawn(1100, one_of=ONE_OF)
+    assert closer > of_drawn(900, one_of=ONE_OF)
 
 
 def test_what_was_screened_is_screened_again_from_prices_in_memory(
@@ -158,27 +158,6 @@ def test_what_was_screened_is_screened_again_from_prices_in_memory(
         assert found == pytest.approx(first[fitting], rel=1e-12), f"job {seed}"
         again += len(fitting)
     assert again > of_drawn(1000, one_of=ONE_OF)
-
-
-def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests above would say nothing of it; what holds several parts is left as it is."""
-    raised, mixed, several = 0, 0, 0
-    for _, job, steps in solved():
-        own = np.array(steps)
-        limits = np.where(
-            np.isfinite(own), own * ROUNDING, 2.0 * own[np.isfinite(own)].max(initial=1.0)
-        )
-        with_order = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
-        with monkeypatch.context() as patched:
-            patched.setattr("planner.ilp.batched_chains.ORDERED_RUNS", 0)
-            without = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
-        is_raised = np.minimum(with_order, limits) > np.minimum(without, limits) * 1.001
-        raised += int(is_raised.sum())
-        mixed += int(is_raised.sum()) if len(job.problem.hardware.kinds) > 1 else 0
-        several += int(is_raised[job.space.configurations.virtual_pipeline_degree > 1].sum())
-    assert raised > of_drawn(100, one_of=ONE_OF)
-    assert mixed > of_drawn(30, one_of=ONE_OF)
-    assert several == 0
 
 
 def test_no_bound_of_an_instance_exceeds_its_optimum() -> None:

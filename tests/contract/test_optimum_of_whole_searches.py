@@ -6,13 +6,10 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 import pytest
 
 from planner.cost.step import predict
-from planner.ilp import search as crowding
 from planner.ilp.frontier import State
-from planner.ilp.instance import Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.problem import Found, Groups, NotFound, Problem
 from planner.ilp.search import search
@@ -26,7 +23,6 @@ from tests.small_jobs import Priced, small_jobs
 BOTH = pytest.mark.parametrize("solver", list(SolverName))
 ROUNDING = 1.0 + 1e-9
 ONE_OF = 10
-CROWDS_ONE_OF = 6
 ONE_STAGE_A_RANK = ("1f1b", "gpipe")
 SEVERAL_STAGES_A_RANK = ("interleaved_1f1b", "zb_v", "dualpipe_v")
 # Whose best plan, with virtual stages counted as if they held alike, does not fit.
@@ -146,34 +142,6 @@ def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
         if isinstance(result, Found):
             assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
             assert result.certificate.status == "optimal", f"job {one.seed}"
-
-
-@pytest.mark.parametrize("schedules", [ONE_STAGE_A_RANK, ()])
-def test_searches_whose_configurations_are_all_bounded_in_crowds_lose_no_optimum(
-    schedules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the first plan on, and again whenever a better one is known."""
-    monkeypatch.setattr(crowding, "JOINT_FROM", 0)
-    monkeypatch.setattr(crowding, "JOINT_LOWER", 1.0)
-    closed = []
-    bounds_below = crowding.bounds_below
-
-    def counted(instances: list[Instance], limits: list[float]) -> np.ndarray:
-        bounds = bounds_below(instances, limits)
-        closed.extend((bounds >= np.array(limits)).tolist())
-        return bounds
-
-    monkeypatch.setattr(crowding, "bounds_below", counted)
-    for one in solved(450, 490, *schedules, one_of=CROWDS_ONE_OF):
-        result = search(one.problem)
-        if math.isinf(one.least):
-            assert isinstance(result, NotFound), f"job {one.seed}"
-            continue
-        assert isinstance(result, Found), f"job {one.seed}"
-        assert result.certificate.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
-        if result.certificate.status == "optimal":
-            assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
-    assert sum(closed) > of_drawn(10, one_of=CROWDS_ONE_OF)
 
 
 @BOTH

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.ilp.cut_point_graph import Step, best_loads, levelled_loads, sums_through
+from planner.ilp.cut_point_graph import Step, best_loads, sums_through
 from planner.ilp.lagrangian_decomposition import Box
 
 
@@ -79,11 +79,9 @@ def test_sharing_equals_trying_all_ways(seed: int) -> None:
     steps, every = three_ranks(blocks=4 + seed % 5)
     tables = list(np.random.default_rng(seed).integers(0, 50, size=(3, 3)).astype(float))
     cost = {way: sum(tables[rank][load] for rank, load in enumerate(way)) for way in every}
-    level = {way: max(tables[rank][load] for rank, load in enumerate(way)) for way in every}
     least, through = sums_through(steps, tables)
     assert least == min(cost.values())
     for rank, load in product(range(3), repeat=2):
         own = [cost[way] for way in every if way[rank] == load]
         assert through[rank][load] == (min(own) if own else np.inf)
     assert cost[best_loads(steps, tables)] == min(cost.values())
-    assert level[levelled_loads(steps, tables)] == min(level.values())

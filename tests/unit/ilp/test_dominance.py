@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp.stage_patterns import unbeaten_by_neighbours, unbeaten_of
+from planner.ilp.stage_patterns import unbeaten_of
 
 SEEDS = range(60)
 
@@ -51,17 +51,6 @@ def test_of_many_no_earlier_one_that_is_kept_matches_another() -> None:
                 expected.append(place)
         assert 50 < len(expected) < count
         assert unbeaten_of(measures).tolist() == expected
-
-
-def test_neighbours_leave_out_what_others_match_alone() -> None:
-    fewer = 0
-    for seed in SEEDS:
-        measures = random_measures(seed)
-        kept = unbeaten_by_neighbours(measures, eased=1)
-        assert (np.diff(kept) > 0).all()
-        assert_all_are_matched(measures, kept)
-        fewer += len(kept) < measures.shape[1]
-    assert fewer > 40
 
 
 def test_a_check_may_end_it() -> None:
