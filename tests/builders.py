@@ -23,6 +23,7 @@ from planner.schema.plan import (
     ResolvedCluster,
     ResolvedJob,
     ResolvedModel,
+    Simplicity,
     StagePrediction,
     StepBreakdown,
 )
@@ -156,3 +157,17 @@ def a_plan(**changes: Any) -> Plan:
         "planner_version": "0.1.0",
     }
     return Plan(**{**fields, **changes})
+
+
+def a_simplicity(fastest: Strategy, **changes: object) -> Simplicity:
+    """One technique in place of two, 1 % longer than the fastest plan."""
+    fields = {
+        "status": "optimal",
+        "tolerance_ratio": 0.02,
+        "techniques": ("a pipeline",),
+        "least_technique_count": 1,
+        "fastest": fastest,
+        "fastest_step_seconds": 0.99,
+        "fastest_techniques": ("a pipeline", "virtual stages"),
+    }
+    return Simplicity.model_validate({**fields, **changes})

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from api.dashboard.comparison_view import compare_url
-from api.dashboard.pasted_config import packed
 from api.services.analyses import Analysis
-from planner.errors import InputError
 from planner.schema.document import Part
-from planner.schema.strategy import Strategy
 
 Answer = TypeVar("Answer", bound=Part)
 
@@ -41,11 +37,3 @@ def answer_of(analysis: Analysis | None, document: type[Answer]) -> Answer | Non
     if analysis is None or analysis.document_json is None:
         return None
     return document.model_validate_json(analysis.document_json)
-
-
-def strategy_url(plan_id: str, strategy: Strategy) -> str | None:
-    """Return the link that compares the plan with a strategy, `None` where no link can hold it."""
-    try:
-        return compare_url([plan_id], config=packed(strategy.model_dump_json(exclude_none=True)))
-    except InputError:
-        return None

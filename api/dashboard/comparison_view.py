@@ -22,6 +22,7 @@ from api.dashboard.comparison_cards import (
 )
 from api.dashboard.comparison_findings import Finding, findings
 from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part
+from api.dashboard.pasted_config import packed
 from api.dashboard.plan_view import (
     MemoryRow,
     StepRow,
@@ -34,8 +35,11 @@ from api.dashboard.quantities import change, in_unit
 from api.dashboard.scatter import Spot, scatter
 from planner.answers.comparison import Compared, Comparison, Difference, compare, every_fact
 from planner.answers.explain import describe_strategy
+from planner.answers.simplicity_words import fastest_words
+from planner.errors import InputError
 from planner.schema.job import Limits
 from planner.schema.plan import Estimate, Plan
+from planner.schema.strategy import Strategy
 
 Shown = Literal["differences", "all"]
 
@@ -58,7 +62,8 @@ _NO_LIMITS = {"limits": Limits()}
 class Column:
     """One compared plan: its letter, its charts, and links to the page without or before it.
 
-    `name` is what people call the plan, or that it is what somebody pasted.
+    `name` is what people call the plan, or that it is what somebody pasted. `fastest` says what the
+    fastest plan takes where this one is simpler, and the link compares the two.
     """
 
     letter: str
@@ -74,6 +79,8 @@ class Column:
     step_rows: dict[str, StepRow]
     baseline_url: str | None
     without_url: str | None
+    fastest: str | None
+    fastest_url: str | None
 
     def metric(self, label: str) -> Metric | None:
         """Return the number of that name; nothing where the plan does not say it."""
@@ -182,6 +189,22 @@ def compare_url(
     return f"/compare?{urlencode(query)}"
 
 
+def strategy_url(plan_id: str, strategy: Strategy) -> str | None:
+    """Return the link that compares the plan with a strategy, `None` where no link can hold it."""
+    try:
+        return compare_url([plan_id], config=packed(strategy.model_dump_json(exclude_none=True)))
+    except InputError:
+        return None
+
+
+def fastest_url(plan: Plan) -> str | None:
+    """Return the link that compares a plan with the fastest, where that is another."""
+    said = plan.certificate.simplicity
+    if said is None or said.fastest == plan.strategy:
+        return None
+    return strategy_url(plan.id, said.fastest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Address:
     """What a comparison's URL says, and the URLs of its neighbours."""
@@ -244,7 +267,17 @@ def _column(
         step_rows={row.part.name: row for row in step_rows(each.prediction)},
         baseline_url=address.led_by(index),
         without_url=address.without(index),
+        fastest=_fastest(each),
+        fastest_url=fastest_url(each) if isinstance(each, Plan) else None,
     )
+
+
+def _fastest(compared: Compared) -> str | None:
+    """Return what the fastest plan takes, where a simpler one was taken."""
+    if not isinstance(compared, Plan):
+        return None
+    seconds = compared.prediction.step_seconds.p50
+    return fastest_words(compared.certificate.simplicity, compared.strategy, seconds)
 
 
 def _name(column: Column) -> str:

@@ -20,8 +20,8 @@ from api.dashboard import (
     run_pages,
     tuning_pages,
 )
-from api.dashboard.analysis_view import strategy_url
 from api.dashboard.answers import Table
+from api.dashboard.comparison_view import fastest_url
 from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
 from api.dashboard.label_form import LabelForm, label_form, read_labels
 from api.dashboard.page_route import PageRoute
@@ -49,7 +49,7 @@ from api.services.records import StoredPlan, labels_tag
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
-from planner.schema.plan import Infeasible, Plan
+from planner.schema.plan import Infeasible
 from planner.schema.service import OperationState, Problem
 
 _WAIT_SECONDS = 0.5
@@ -147,17 +147,9 @@ def _plan_page(
         "complaints": complaints,
     }
     if isinstance(view, PlanView):
-        fastest_url = _fastest_url(view.plan)
-        return page("plan.html", status=status, view=view, fastest_url=fastest_url, **labelled)
+        link = fastest_url(view.plan)
+        return page("plan.html", status=status, view=view, fastest_url=link, **labelled)
     return page("infeasible.html", status=status, view=view, **labelled)
-
-
-def _fastest_url(plan: Plan) -> str | None:
-    """Return the link that compares a plan with the fastest, where that is another."""
-    said = plan.certificate.simplicity
-    if said is None or said.fastest == plan.strategy:
-        return None
-    return strategy_url(plan.id, said.fastest)
 
 
 @router.post("/plans/{plan_id}/delete")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.dashboard.analysis_view import Asked, asked, strategy_url
+from api.dashboard.analysis_view import Asked, asked
 from api.dashboard.charts import Figure
+from api.dashboard.comparison_view import strategy_url
 from api.dashboard.quantities import change, memory, seconds
 from api.dashboard.scatter import Spot, scatter
 from api.services.analyses import Analysis
+from planner.answers.simplicity_words import fastest_words
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.job import Objective
 from planner.schema.plan import Plan
@@ -51,10 +53,11 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontRow:
-    """A point of the front with its number in the chart."""
+    """A point of the front with its number in the chart, and what the fastest beside it takes."""
 
     label: str
     point: FrontierPoint
+    fastest: str | None
     url: str | None
 
 
@@ -185,6 +188,7 @@ def _points(plan: Plan, front: Frontier) -> list[FrontRow]:
         FrontRow(
             label=str(number),
             point=point,
+            fastest=fastest_words(point.certificate.simplicity, point.strategy, point.step_seconds),
             url=strategy_url(plan.id, point.strategy)
             if point.device_count == device_count
             else None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.dashboard.analysis_view import Asked, answer_of, asked, strategy_url
+from api.dashboard.analysis_view import Asked, answer_of, asked
+from api.dashboard.comparison_view import strategy_url
 from api.dashboard.palette import STEP_PARTS
 from api.services.analyses import Analysis
 from planner.answers.simplicity_words import simplicity_words

@@ -1,6 +1,7 @@
 """Framework prices: what a plan's step would be under each framework's restrictions.
 
-Each framework is searched as `plan --framework` does, under its own stack, for the fastest plan.
+Each framework is searched as `plan --framework` does, under its own stack: for the simplest plan
+within the job's tolerance of the fastest.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from planner.answers.explain import describe_strategy
 from planner.answers.finalists import fastest_plan
 from planner.errors import InputError
 from planner.ilp.problem import NotFound
-from planner.requests.inquiry import Inquiry
+from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import resolved_request
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.schema.job import Framework, Job
@@ -22,7 +23,7 @@ _FRAMEWORKS = tuple(Framework)
 
 
 def framework_prices(plan: Plan, *, seconds: float) -> FrameworkPrices:
-    """Return the step of each framework's fastest plan beside the plan's, within `seconds` in all.
+    """Return the step of each framework's plan beside the plan's, within `seconds` in all.
 
     What one leaves of its share the next may take.
 
@@ -50,6 +51,8 @@ def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPric
     try:
         request = resolved_request(plan.model, plan.cluster, _job(plan, framework))
         answer = fastest_plan(request, inquiry=inquiry)
+        if isinstance(answer, Solution):
+            answer = inquiry.simplified(answer)
     except InputError as refused:
         return FrameworkPrice(
             framework=framework, stack=framework.stack, status="refused", reason=str(refused)

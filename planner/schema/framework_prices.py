@@ -11,7 +11,9 @@ from planner.schema.strategy import Strategy
 
 
 class FrameworkPrice(Part):
-    """The fastest plan that a framework's own configuration can say, or why there is none.
+    """The plan that a framework's own configuration can say, or why there is none.
+
+    It is the simplest within the job's tolerance of the fastest, as any plan is.
 
     `slower_ratio` is its step over the compared plan's, less 1. `refused`: the framework trains
     nothing like the job; `infeasible`: nothing of its fits, which is proven; `out_of_time`: nothing

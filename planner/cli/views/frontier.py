@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
+from planner.answers.simplicity_words import fastest_words
 from planner.cli.views.plan import infeasible_view
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.plan import Certificate
@@ -36,13 +37,20 @@ def _points(points: tuple[FrontierPoint, ...]) -> Table:
     for point in points:
         table.add_row(
             str(point.device_count),
-            escape(point.description),
+            escape(_beside_fastest(point)),
             format_seconds(point.step_seconds),
             format_bytes(point.peak_memory_bytes),
             price(point.cost_per_million_tokens),
             proof(point.certificate),
         )
     return table
+
+
+def _beside_fastest(point: FrontierPoint) -> str:
+    """Return the plan, and beneath it what the fastest takes where a simpler one was taken."""
+    said = point.certificate.simplicity
+    fastest = fastest_words(said, point.strategy, point.step_seconds)
+    return point.description if fastest is None else f"{point.description}\n  {fastest}"
 
 
 def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
+from planner.answers.simplicity_words import beside_fastest
 from planner.cli.views.frontier import proof
 from planner.hardware import device_profile
 from planner.schema.sizing import SizedPlan, Sizing, SizingTrial, SizingWish
@@ -53,7 +54,9 @@ def _found(sizing: Sizing, answer: SizedPlan) -> Iterator[str]:
         f"{escape(answer.description)}, peak {format_bytes(answer.peak_memory_bytes)}, "
         f"{proof(answer.certificate)}"
     )
-    goal = sizing.wish.goal
+    said, goal = answer.certificate.simplicity, sizing.wish.goal
+    if said is not None:
+        yield f"of this plan: {escape(beside_fastest(said, answer.strategy, answer.step_seconds))}"
     if not sizing.proven:
         yield f"the {goal} found: not every count was solved in time"
     elif goal == "fewest":

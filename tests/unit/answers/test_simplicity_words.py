@@ -1,22 +1,9 @@
 """What is said of a plan beside the fastest one."""
 
-from planner.answers.simplicity_words import simplicity_words
-from planner.schema.plan import Interval, Simplicity
+from planner.answers.simplicity_words import fastest_words, simplicity_words
+from planner.schema.plan import Interval
 from planner.schema.strategy import Strategy
-from tests.builders import a_certificate, a_plan, a_prediction
-
-
-def a_simplicity(fastest: Strategy, **changes: object) -> Simplicity:
-    fields = {
-        "status": "optimal",
-        "tolerance_ratio": 0.02,
-        "techniques": ("a pipeline",),
-        "least_technique_count": 1,
-        "fastest": fastest,
-        "fastest_step_seconds": 0.99,
-        "fastest_techniques": ("a pipeline", "virtual stages"),
-    }
-    return Simplicity.model_validate({**fields, **changes})
+from tests.builders import a_certificate, a_plan, a_prediction, a_simplicity
 
 
 def words(fastest: Strategy, **changes: object) -> str:
@@ -54,3 +41,11 @@ def test_the_fastest_plan_says_that_none_near_it_is_simpler():
 
 def test_a_plan_that_was_to_be_the_fastest_says_nothing():
     assert simplicity_words(a_plan()) is None
+
+
+def test_in_short_it_is_what_the_fastest_takes():
+    fastest = Strategy(tensor_parallel_degree=2).resolved(block_count=4, global_batch_size=8)
+    said, own = a_simplicity(fastest), a_plan().strategy
+    assert fastest_words(said, own, 1.0) == "the fastest takes 990 ms (1.00% less)"
+    assert fastest_words(said, fastest, 0.99) is None
+    assert fastest_words(None, own, 1.0) is None

@@ -33,9 +33,10 @@ from planner.schema.reasons import (
 from planner.schema.sizing import DeviceRange, SizedPlan, Sizing, SizingTrial, SizingWish
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule
 from planner.units import GIB
-from tests.builders import a_certificate, a_plan, a_strategy
+from tests.builders import a_certificate, a_plan, a_simplicity, a_strategy
 
 H100 = "h100-sxm5-80gb"
+OTHER = a_strategy(tensor_parallel_degree=4, data_parallel_shard_degree=1)
 
 
 def words_of(renderable: RenderableType) -> str:
@@ -230,6 +231,14 @@ def test_size_holds_the_fact(part):
     assert part in words_of(sizing_view(a_sizing()))
 
 
+def test_size_names_the_fastest_plan_beside_a_simpler_one():
+    answer = a_sizing().answer
+    said = a_certificate(simplicity=a_simplicity(a_strategy(), fastest_step_seconds=1.485))
+    sizing = a_sizing(answer=answer.model_copy(update={"certificate": said, "strategy": OTHER}))
+    assert "of this plan: the simplest within 2% of the fastest" in words_of(sizing_view(sizing))
+    assert "takes 1.485 s (1.00% less)" in words_of(sizing_view(sizing))
+
+
 def test_size_that_was_not_proven_says_so():
     assert "not every count was solved in time" in words_of(sizing_view(a_sizing(proven=False)))
 
@@ -359,6 +368,15 @@ def a_front() -> Frontier:
 )
 def test_front_holds_the_fact(part):
     assert part in words_of(frontier_view(a_front()))
+
+
+def test_a_point_says_what_the_fastest_plan_takes_where_a_simpler_one_stands_there():
+    front = a_front()
+    said = a_certificate(simplicity=a_simplicity(a_strategy()))
+    point = front.points[0].model_copy(update={"certificate": said, "strategy": OTHER})
+    words = words_of(frontier_view(front.model_copy(update={"points": (point,)})))
+    assert "the fastest takes 990 ms (1.00% less)" in words
+    assert "the fastest takes" not in words_of(frontier_view(front))
 
 
 @pytest.mark.parametrize(

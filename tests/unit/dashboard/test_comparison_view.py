@@ -4,7 +4,16 @@ from api.dashboard.comparison_view import compare_url, comparison_view
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.plan import Interval, ResolvedJob, ResolvedModel
 from planner.units import GIB
-from tests.builders import a_job, a_model, a_plan, a_prediction, a_stage_prediction, a_strategy
+from tests.builders import (
+    a_certificate,
+    a_job,
+    a_model,
+    a_plan,
+    a_prediction,
+    a_simplicity,
+    a_stage_prediction,
+    a_strategy,
+)
 
 
 def a_faster_plan(**changes):
@@ -73,6 +82,15 @@ def test_a_plan_can_be_removed_as_long_as_two_remain():
     three = comparison_view(plans, shown="all").columns
     assert three[1].without_url == "/compare?plan=a&plan=c&show=all"
     assert comparison_view(plans[:2], shown="all").columns[1].without_url is None
+
+
+def test_a_simpler_plan_says_what_the_fastest_takes_and_links_to_both():
+    said = a_certificate(simplicity=a_simplicity(a_faster_plan().strategy))
+    simple = a_plan(certificate=said)
+    one, other = comparison_view([simple, a_faster_plan()], shown="differences").columns
+    assert one.fastest == "the fastest takes 990 ms (1.00% less)"
+    assert one.fastest_url.startswith(f"/compare?plan={simple.id}&config=")
+    assert (other.fastest, other.fastest_url) == (None, None)
 
 
 def test_ids_are_quoted_in_links():
