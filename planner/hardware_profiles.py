@@ -136,11 +136,16 @@ class ActivationProfile(Part):
 
 
 class CastProfile(Part):
-    """Bytes moved to cast one element for products in 8 bits, beyond what is moved in 16."""
+    """Bytes moved to cast one element for products in 8 bits, beyond what is moved in 16.
+
+    `transposed_*` of them write it in the order that a weight's gradient reads.
+    """
 
     input_bytes: NotNegative
     gradient_bytes: NotNegative
     weight_bytes: NotNegative
+    transposed_input_bytes: NotNegative
+    transposed_gradient_bytes: NotNegative
 
 
 class BucketProfile(Part):

@@ -103,6 +103,23 @@ def test_scales_of_rows_are_made_for_each_order() -> None:
     assert forward == pytest.approx(10 * (2048 * 1024 + 1024 * 4096))
 
 
+@pytest.mark.parametrize(
+    ("flags", "an_input", "a_gradient", "a_weight"),
+    [
+        ({}, 1.5, 3, 0),
+        ({"stack": Stack.TORCH}, 5, 5, 6),
+        ({"stack": Stack.TORCH, "row_scaled_fp8": True}, 5, 5, 10),
+    ],
+)
+def test_what_is_frozen_is_cast_in_the_order_of_one_product_alone(
+    flags: dict[str, Any], an_input: float, a_gradient: float, a_weight: float
+) -> None:
+    """No product for its weight's gradient reads the other."""
+    forward, backward = moved(a_setting(adapters={"rank": 8}, **flags), UP)
+    assert forward == pytest.approx(an_input * 2048 * 1024 + a_weight * 1024 * 4096)
+    assert backward == pytest.approx(a_gradient * 2048 * 4096 + a_weight * 1024 * 4096)
+
+
 def test_casts_are_part_of_compute() -> None:
     """A product of nothing but casts and itself takes the sum of both."""
     here = a_setting()
