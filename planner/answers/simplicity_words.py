@@ -8,6 +8,8 @@ from planner.schema.plan import Plan, Simplicity
 from planner.schema.strategy import Strategy
 from planner.units import counted, format_seconds
 
+_LEAST_SAVED_RATIO = 5e-5
+
 
 def simplicity_words(plan: Plan) -> str | None:
     """Return how simple the plan is, and what the fastest one is; None where that was not asked."""
@@ -29,8 +31,13 @@ def beside_fastest(said: Simplicity, strategy: Strategy, step_seconds: float) ->
 
 
 def fastest_words(said: Simplicity | None, strategy: Strategy, step_seconds: float) -> str | None:
-    """Return in short what the fastest strategy takes; None where it is the strategy itself."""
+    """Return in short what the fastest strategy takes.
+
+    None where it is the strategy itself, or is no faster by the digits that are shown.
+    """
     if said is None or strategy == said.fastest:
+        return None
+    if step_seconds - said.fastest_step_seconds < _LEAST_SAVED_RATIO * step_seconds:
         return None
     return f"the fastest takes {_less(said, step_seconds)}"
 

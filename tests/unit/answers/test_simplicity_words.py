@@ -48,4 +48,5 @@ def test_in_short_it_is_what_the_fastest_takes():
     said, own = a_simplicity(fastest), a_plan().strategy
     assert fastest_words(said, own, 1.0) == "the fastest takes 990 ms (1.00% less)"
     assert fastest_words(said, fastest, 0.99) is None
+    assert fastest_words(said, own, 0.99004) is None  # 0.00 % less
     assert fastest_words(None, own, 1.0) is None
