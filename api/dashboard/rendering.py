@@ -18,6 +18,7 @@ from api.dashboard.visit import (
     is_administrator,
     is_signed_in,
     is_visited,
+    may,
     visitor,
 )
 from planner.errors import shorten
@@ -75,6 +76,7 @@ def _environment() -> Environment:
         is_administrator=is_administrator,
         is_signed_in=is_signed_in,
         is_visited=is_visited,
+        may=may,
         visitor=visitor,
     )
     return environment

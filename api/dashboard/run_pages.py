@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Response
+from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from api.caller import Caller, Scope
@@ -72,22 +72,24 @@ def show_fleet(caller: Reader, plans: Plans, history: FleetHistory) -> Response:
 @router.get("/agents")
 def show_agents(
     caller: Reader,
+    request: Request,
     agents: Agents,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
     """Show the agents and what they offer."""
-    return _agents_page(caller, agents, cursor=cursor)
+    return _agents_page(caller, agents, request, cursor=cursor)
 
 
 @router.post("/agents/tokens")
 def make_token(
     caller: Administrator,
+    request: Request,
     agents: Agents,
     note: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Show a new one-time token, this once."""
     token = agents.make_enrolment_token(caller, EnrolmentTokenRequest(note=note))
-    response = _agents_page(caller, agents, token=token)
+    response = _agents_page(caller, agents, request, token=token)
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -199,6 +201,7 @@ def cancel_run(caller: RunCaller, run_id: RunId, runs: Runs) -> Response:
 def _agents_page(
     caller: Caller,
     agents: AgentService,
+    request: Request,
     *,
     cursor: str | None = None,
     token: EnrolmentToken | None = None,
@@ -210,6 +213,7 @@ def _agents_page(
         may_revoke=Scope.ADMIN in caller.scopes,
         memory_of=memory_of,
         token=token,
+        server=str(request.base_url).rstrip("/"),
     )
 
 

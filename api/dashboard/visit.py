@@ -93,6 +93,12 @@ def visitor() -> Caller | None:
     return None if visit is None else getattr(visit.request.state, "caller", None)
 
 
+def may(scope: Scope | str) -> bool:
+    """Return whether who the page is for may do that; others are offered no form for it."""
+    caller = visitor()
+    return caller is not None and scope in caller.scopes
+
+
 def is_administrator() -> bool:
     """Return whether the page is for somebody who may see keys and the audit log."""
     caller = visitor()

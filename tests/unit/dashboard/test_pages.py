@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from fastapi.testclient import TestClient
 
+from api.caller import Scope
 from api.repositories.plans import PlanRepository
 from api.settings import Settings
 from api.tables import PlanRow
@@ -321,3 +322,32 @@ def test_a_failure_of_ours_is_a_page_that_gives_nothing_away(client):
     assert response.status_code == 500
     assert "Internal error" in response.text
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("/plans/plan-proven/runs", "/plans/plan-proven/runs"),
+        ("/plans/plan-proven/runs", "/plans/plan-proven/tunings"),
+        ("/plans/plan-proven/trade-offs", "/plans/plan-proven/analyses"),
+        ("/plans/plan-proven/why", "/plans/plan-proven/analyses"),
+        ("/agents", "/agents/tokens"),
+    ],
+)
+def test_who_may_read_alone_is_offered_no_form_that_needs_more(tmp_path, path, action):
+    url = f"sqlite:///{tmp_path}/meshwright.db"
+    store(url, *the_seeds())
+    shown = {}
+    for scopes in (("read",), tuple(Scope)):
+        settings = Settings(
+            database_url=url, allowed_hosts=("testserver",), anonymous_scopes=scopes
+        )
+        app = an_application(settings)
+        shown[scopes] = f'action="{action}"' in TestClient(app).get(path).text
+        app.state.database.close()
+    assert list(shown.values()) == [False, True]
+
+
+def test_an_empty_list_of_agents_shows_the_commands_that_enrol_one(client):
+    shown = client.get("/agents").text
+    assert "meshwright agent enrol --server http://testserver --token TOKEN --name node-1" in shown
