@@ -57,9 +57,9 @@ class Line:
     stages: Stages
     stage: int
 
-    def __len__(self) -> int:
-        """Return how many places are left, those of configurations that went elsewhere too."""
-        return len(self.keys)
+    def waiting(self) -> Integers:
+        """Return the configurations that wait here, without those that went elsewhere."""
+        return self.indices[self.stages[self.indices] == self.stage]
 
     def head(self) -> tuple[float, int] | None:
         """Return the least key with its configuration, None where nobody waits."""
@@ -150,8 +150,13 @@ class Frontier:
 
     @property
     def open_count(self) -> int:
-        """Return how many configurations wait."""
-        return len(self._heap) + len(self._quick) + len(self._rough)
+        """Return how many configurations wait, each once however many places it has."""
+        waits = np.zeros(len(self.keys), dtype=bool)
+        waits[[index for key, index in self._heap if key >= self.keys[index]]] = True
+        waits[list(self._taken)] = False
+        for line in (self._quick, self._rough):
+            waits[line.waiting()] = True
+        return int(np.count_nonzero(waits))
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""

@@ -20,6 +20,8 @@
     section.querySelector(`[data-progress='${name}']`).textContent = text;
   };
 
+  const phases = JSON.parse(section.dataset.phases);
+
   const events = new EventSource(section.dataset.events);
   events.addEventListener("progress", (event) => {
     const progress = JSON.parse(event.data);
@@ -27,7 +29,7 @@
     const decided = total - progress.open_count;
     bar.max = Math.max(total, 1);
     bar.value = decided;
-    phase.textContent = progress.phase.replaceAll("_", " ");
+    phase.textContent = phases[progress.phase] ?? progress.phase.replaceAll("_", " ");
     show("decided", total ? `${decided.toLocaleString("en")} of ${total.toLocaleString("en")}` : "n/a");
     show("milp_count", progress.milp_count.toLocaleString("en"));
     show("best_seconds", duration(progress.best_seconds));

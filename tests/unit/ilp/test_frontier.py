@@ -28,6 +28,17 @@ def test_what_has_no_plan_never_waits() -> None:
     assert frontier.open_count == 1
 
 
+def test_what_waits_at_several_places_is_one_that_is_open() -> None:
+    """Screened, and bounded twice: of its three places in the heap one is of now."""
+    frontier = a_frontier(1.0, 2.0)
+    frontier.screen([0], np.array([1.1]))
+    frontier.push(0, 1.2)
+    frontier.push(0, 1.3)
+    assert frontier.open_count == 2
+    frontier.take(0)
+    assert frontier.open_count == 1
+
+
 def test_nothing_is_looked_at_that_cannot_beat_the_best() -> None:
     frontier = a_frontier(1.0, 2.0)
     frontier.offer(0, 2.0, ANY)
