@@ -59,7 +59,8 @@ class Line:
 
     def waiting(self) -> Integers:
         """Return the configurations that wait here, without those that went elsewhere."""
-        return self.indices[self.stages[self.indices] == self.stage]
+        found: Integers = self.indices[self.stages[self.indices] == self.stage]
+        return found
 
     def head(self) -> tuple[float, int] | None:
         """Return the least key with its configuration, None where nobody waits."""
