@@ -151,13 +151,13 @@ class Frontier:
 
     @property
     def open_count(self) -> int:
-        """Return how many configurations wait, each once however many places it has."""
+        """Return how many configurations wait and may still matter, each of them once."""
         waits = np.zeros(len(self.keys), dtype=bool)
         waits[[index for key, index in self._heap if key >= self.keys[index]]] = True
         waits[list(self._taken)] = False
         for line in (self._quick, self._rough):
             waits[line.waiting()] = True
-        return int(np.count_nonzero(waits))
+        return int(np.count_nonzero(np.array(self.keys)[waits] < self.limit_seconds()))
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""

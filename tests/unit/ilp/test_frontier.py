@@ -39,6 +39,12 @@ def test_what_waits_at_several_places_is_one_that_is_open() -> None:
     assert frontier.open_count == 1
 
 
+def test_what_cannot_beat_the_best_is_not_open() -> None:
+    frontier = a_frontier(1.0, 2.0, 3.0)
+    frontier.offer(0, 2.5, ANY)
+    assert frontier.open_count == 2
+
+
 def test_nothing_is_looked_at_that_cannot_beat_the_best() -> None:
     frontier = a_frontier(1.0, 2.0)
     frontier.offer(0, 2.0, ANY)
