@@ -100,6 +100,24 @@ class SafetensorFiles:
             raise _unreadable(str(path), str(error)) from error
 
 
+class Renamed:
+    """Tensors of a source, of which `names` have other names now."""
+
+    def __init__(self, source: TensorSource, names: Mapping[str, str]) -> None:
+        self.place = source.place
+        self._source = source
+        self._shapes = {names.get(name, name): shape for name, shape in source.shapes().items()}
+        self._names = {new: old for old, new in names.items()}
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every tensor."""
+        return self._shapes
+
+    def read(self, name: str, ranges: Ranges) -> torch.Tensor:
+        """Return a part of a tensor."""
+        return self._source.read(self._names.get(name, name), ranges)
+
+
 def open_weights(path: str | Path) -> SafetensorFiles:
     """Return the tensors of a safetensors file, or of a folder as transformers writes it.
 

@@ -24,7 +24,7 @@ from executor.models.adapters import is_adapter
 from executor.models.declaration import ModelDeclaration
 from executor.models.file_names import FileNames, Stored
 from executor.models.first_values import FirstValues
-from executor.tensor_source import Ranges, StateDict, TensorSource, open_weights
+from executor.tensor_source import Ranges, Renamed, StateDict, TensorSource, open_weights
 
 _NAMED = 3
 
@@ -165,6 +165,8 @@ def loaded_values(
     """
     source = source or weights.opened()
     wanted = wanted_tensors(model, declaration)
+    renamed = declaration.file_names.names_in_model(source.shapes(), wanted)
+    source = Renamed(source, renamed) if renamed else source
     _check_patterns("new", weights.new, wanted)
     _check_patterns("ignored", weights.ignored, source.shapes())
     files = {

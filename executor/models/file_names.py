@@ -8,7 +8,8 @@ itself, [E, 2 F, D] and [E, D, F].
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,13 @@ _EXPERTS = re.compile(r"^(.*\.)mlp\.experts\.(gate_up_proj|down_proj)$")
 _ADAPTED = ".base_layer."
 # Tables that earlier releases of transformers kept among the weights.
 _COMPUTED = (r"rotary_emb\.inv_freq$", r"attn\.masked_bias$")
+
+
+class Renaming(Protocol):
+    """One of transformers' `WeightRenaming`."""
+
+    def rename_source_key(self, source_key: str) -> tuple[str, str | None]:
+        """Return a name of a file as the model has it, and the pattern that it matched."""
 
 
 class Stored(Protocol):
@@ -139,12 +147,14 @@ class FileNames:
     """What files call the tensors of a model.
 
     Files of a base model leave `base_prefix` out. Tensors that match one of `computed` are made
-    from the configuration, whatever files have.
+    from the configuration, whatever files have. `renamings` are transformers' own, by which names
+    of earlier releases, in which files are still written, become those of the model.
     """
 
     base_prefix: str = ""
     experts: ExpertNames | None = None
     computed: tuple[str, ...] = ()
+    renamings: tuple[Renaming, ...] = ()
 
     @staticmethod
     def of(model: object, experts: ExpertNames | None = None) -> FileNames:
@@ -155,7 +165,20 @@ class FileNames:
             base_prefix=f"{prefix}." if isinstance(prefix, str) and prefix else "",
             experts=experts,
             computed=tuple(ignored or ()),
+            renamings=_renamings(model),
         )
+
+    def names_in_model(self, files: Iterable[str], wanted: Collection[str]) -> dict[str, str]:
+        """Return what the model calls the tensors of files that it has under another name."""
+        found: dict[str, str] = {}
+        for name in files:
+            renamed = name
+            for item in self.renamings:
+                renamed, _ = item.rename_source_key(renamed)
+            is_wanted = renamed in wanted or f"{self.base_prefix}{renamed}" in wanted
+            if renamed != name and name not in wanted and is_wanted:
+                found[name] = renamed
+        return found
 
     def is_computed(self, name: str) -> bool:
         """Return whether a tensor in a file is none of the model's weights."""
@@ -201,3 +224,15 @@ class FileNames:
             yield from (self.base_prefix + item for item in names)
         else:
             yield from (item.removeprefix(self.base_prefix) for item in names)
+
+
+def _renamings(model: object) -> tuple[Renaming, ...]:
+    """Return how transformers renames what it reads for a model of its own; it is not imported.
+
+    Conversions of values are left out: what needs one is missed by name.
+    """
+    package = sys.modules.get("transformers.conversion_mapping")
+    if package is None or not hasattr(model, "all_tied_weights_keys"):
+        return ()
+    found = package.get_model_conversion_mapping(model)
+    return tuple(item for item in found if not getattr(item, "operations", None))

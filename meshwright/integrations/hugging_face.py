@@ -94,6 +94,8 @@ class PlanCallback(TrainerCallback):
         check_ranks(args.world_size, draft.plan)
         for name, planned in _fields(draft).items():
             _check_argument(name, getattr(args, name), planned)
+        # It makes batches smaller than planned once one does not fit, and says nothing.
+        check_same("auto_find_batch_size", found=args.auto_find_batch_size, planned=False)
         check_model(given["model"], draft)
         check_placement(given["model"], draft, remedy=_SPLIT)
         if state.is_world_process_zero:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ pytest.importorskip("torch", reason="no package torch")
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import GPT2LMHeadModel
+from transformers import GPT2LMHeadModel, ViTConfig, ViTForImageClassification
 
 from executor.errors import ModelMismatchError, WeightsError
 from executor.models.adapters import Adapters
@@ -27,11 +28,20 @@ from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import parameters_on_meta
 from executor.tensor_source import StateDict, open_weights
 from executor.weights import LoadedValues, Weights, loaded_values
+from planner.schema.job import Job
+from planner.schema.strategy import Strategy
 from tests.distributed.families import hugging_face_graph, hugging_face_model
 from tests.distributed.plans import cpu_plan
 
 ZEROS = DrawnValues(lambda _name, shape, _generator: torch.zeros(shape), seed=0)
 MIXTRAL = ExpertNames(mixture="block_sparse_moe", gate="w1", up="w3", down="w2")
+
+
+PLAN: dict[str, Any] = {
+    "strategy": Strategy(data_parallel_degree=2, micro_batch_size=1),
+    "job": Job(global_batch_size=2, sequence_length=4),
+    "seed": 3,
+}
 
 
 class Small(nn.Module):
@@ -134,6 +144,28 @@ def test_files_of_a_base_model_leave_its_prefix_out() -> None:
 
 
 PACKED, EACH = "layers.0.mlp.experts.", "layers.0.block_sparse_moe.experts."
+
+
+@pytest.mark.parametrize("is_base", [False, True])
+def test_names_of_earlier_releases_are_read_as_transformers_reads_them(
+    tmp_path: Path, *, is_base: bool
+) -> None:
+    """Files of a ViT have its layers under other names than the model has."""
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "image_size": 4, "patch_size": 2}
+    config = ViTConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
+    whole = ViTForImageClassification(config)
+    saved = whole.vit if is_base else whole
+    saved.save_pretrained(tmp_path)
+    expected = whole.state_dict()
+    assert not expected.keys() & {
+        name for name in open_weights(tmp_path).shapes() if "0.att" in name
+    }
+    weights = Weights(source=tmp_path, new=("classifier.*",) if is_base else ())
+    found = subject(lambda: ViTForImageClassification(config), own=None, weights=weights, **PLAN)
+    for name, tensor in expected.items():
+        everything = tuple(slice(0, size) for size in tensor.shape)
+        if not (is_base and name.startswith("classifier")):
+            assert torch.equal(found.values.piece(name, tensor.shape, everything), tensor), name
 
 
 @pytest.mark.parametrize("packed", [True, False])

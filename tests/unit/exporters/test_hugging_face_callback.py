@@ -28,7 +28,8 @@ def plan_of(**strategy: Any):
 
 def begun(plan: Any, *, model: Any = None, **changes: Any) -> None:
     """Begin a run under the plan, of which `changes` are to the arguments."""
-    arguments = {"world_size": plan.strategy.world_size, **planned_arguments(plan), **changes}
+    own = {"world_size": plan.strategy.world_size, "auto_find_batch_size": False}
+    arguments = {**own, **planned_arguments(plan), **changes}
     model = hugging_face_model("llama", tied=False) if model is None else model
     PlanCallback(plan).on_train_begin(SimpleNamespace(**arguments), FIRST, None, model=model)
 
@@ -39,6 +40,7 @@ def begun(plan: Any, *, model: Any = None, **changes: Any) -> None:
         ({"world_size": 4}, "world size"),
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps"),
         ({"bf16": True}, "bf16"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size"),
         ({"activation_checkpointing": True}, "activation_checkpointing"),
         ({"fsdp_config": {"reshard_after_forward": False}}, "fsdp_config.version"),
         ({"parallelism_config": None}, "parallelism_config.dp_replicate_size"),
