@@ -217,6 +217,7 @@ _LATER_PARTS = {
     "residual_stream_count",
     "layer_input_size",
     "shares_keys",
+    "value_head_size",
     "beside",
 }
 _LATER_ENDS = {"embedding_size", "before_head", "head_size"}

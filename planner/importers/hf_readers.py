@@ -173,6 +173,9 @@ READERS: Mapping[str, Reader] = {
     "mamba": Reader(read=hf_mamba.mamba),
     "mamba2": Reader(read=hf_mamba.mamba2),
     "mellum": Reader(read=hf_windowed_mixture.mellum, aliases=hf_windowed_mixture.MELLUM_ALIASES),
+    "mimo_v2_flash": Reader(
+        read=hf_windowed_mixture.mimo_v2_flash, aliases=hf_windowed_mixture.MIMO_ALIASES
+    ),
     "minicpm3": Reader(read=hf_latent.minicpm3),
     "minimax_m2": Reader(read=hf_glm.minimax_m2, aliases=hf_glm.MINIMAX_M2_ALIASES),
     "ministral": Reader(read=hf_llama_kin.ministral),

@@ -1,7 +1,7 @@
 """Decoders of Hugging Face that route and most of whose layers see a window.
 
-cohere2_moe, flint, kolibri1, laguna and mellum. Each reader states the defaults of its
-configuration class (`configuration_<type>.py` of transformers 5.23).
+cohere2_moe, flint, kolibri1, laguna, mellum and mimo_v2_flash. Each reader states the defaults of
+its configuration class (`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from planner.schema.model import (
 KOLIBRI1_ALIASES = {
     "num_local_experts": "num_experts",
 }
+MIMO_ALIASES = {"num_local_experts": "n_routed_experts"}
 MELLUM_ALIASES = {
     "num_local_experts": "num_experts",
     "num_mtp_layers": "num_nextn_predict_layers",
@@ -36,6 +37,7 @@ MELLUM_ALIASES = {
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _DENSE, _SPARSE = "dense", "sparse"
 _KOLIBRI1_PERIOD = 5
+_MIMO_PERIOD = 6
 _FLINT_PERIOD = 4
 _COHERE2_PERIOD = 4
 
@@ -145,6 +147,50 @@ def laguna(fields: Fields, name: str) -> ModelGraph:
                 beside=Entry(products=(Product(inner_size=width, outer_size=gate),)),
             )
         )
+    return rotary_decoder(fields, name, blocks, positions=131_072)
+
+
+def mimo_v2_flash(fields: Fields, name: str) -> ModelGraph:
+    """Return a mimo_v2_flash: heads of values smaller than those of keys, five of six layers slide.
+
+    Those have twice as many keys, and sinks; the first layer is dense. `sliding_window_size` counts
+    the keys before a token, `sliding_window` the token itself as well.
+    """
+    mixture = routed_experts(
+        fields,
+        expert_count=("n_routed_experts", 256),
+        experts_per_token=8,
+        expert_ffn_size=fields.size("moe_intermediate_size", 2048),
+    )
+    parts = _parts(fields, mixture, dense_first=1)
+    full = grouped_query(fields, key_value_heads=4, head_size=192).model_copy(
+        update={
+            "value_head_size": fields.size("v_head_dim", 128),
+            "query_key_value_bias": fields.flag("attention_bias", False),
+        }
+    )
+    before = fields.optional_size("sliding_window_size", limit=POSITION_LIMIT)
+    window = fields.size("sliding_window", 129, limit=POSITION_LIMIT)
+    slides = full.model_copy(
+        update={
+            "key_value_head_count": 2 * full.key_value_head_count,
+            "sink": True,
+            "sliding_window_tokens": window if before is None else before + 1,
+        }
+    )
+    require_divides(
+        fields.spelling("num_key_value_heads"),
+        slides.key_value_head_count,
+        "num_attention_heads",
+        full.head_count,
+    )
+    count = layer_count(fields)
+    default = [_SLIDING if i and (i + 1) % _MIMO_PERIOD else _FULL for i in range(count)]
+    kinds = layer_kinds(fields, default, known=(_FULL, _SLIDING))
+    blocks = [
+        Block(attention=full if kind == _FULL else slides, feed_forward=part)
+        for kind, part in zip(kinds, parts, strict=True)
+    ]
     return rotary_decoder(fields, name, blocks, positions=131_072)
 
 

@@ -34,7 +34,8 @@ class GroupedQueryAttention(Part):
     `query_key_value_bias`. `sink` is a learned score per head (gpt-oss). `output_gate`: the query
     projection is twice as wide and its other half gates the output (Qwen3-Next).
     `values_are_keys`: one projection gives both (Gemma-4). `shares_keys`: an earlier block's keys
-    and values are read, and there is no projection for them (small Gemma-4).
+    and values are read, and there is no projection for them (small Gemma-4). `value_head_size` is
+    that of values where it is not that of keys (MiMo-V2).
     """
 
     kind: Literal["grouped_query"] = "grouped_query"
@@ -55,6 +56,12 @@ class GroupedQueryAttention(Part):
     output_gate: bool = later(False)
     values_are_keys: bool = later(False)
     shares_keys: bool = later(False)
+    value_head_size: PositiveCount | None = later(None)
+
+    @property
+    def value_size(self) -> int:
+        """Return the size of a head of values."""
+        return self.value_head_size or self.head_size
 
 
 class LatentAttention(Part):

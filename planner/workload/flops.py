@@ -116,8 +116,9 @@ def attention_core(
     return AttentionCore(
         head_count=attention.head_count,
         key_head_size=attention.head_size,
-        value_head_size=attention.head_size,
-        key_value_width=2 * attention.key_value_head_count * attention.head_size,
+        value_head_size=attention.value_size,
+        key_value_width=attention.key_value_head_count
+        * (attention.head_size + attention.value_size),
         window_tokens=attention.sliding_window_tokens,
         causal=attention.causal,
         chunk_tokens=attention.chunk_tokens,
@@ -150,16 +151,18 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
             _gemm("query", hidden_size, query_width, "outer"),
             _gemm("output", query_width, hidden_size, "inner"),
         )
-    rows = ("key",) if attention.values_are_keys else ("key", "value")
+    rows = {"key": key_value_width}
+    if not attention.values_are_keys:
+        rows["value"] = attention.key_value_head_count * attention.value_size
     return (
         *_fused(
             _gemm("query", hidden_size, query_width + gate_width(attention), "outer"),
             *(
-                _gemm(name, hidden_size, key_value_width, "outer", shares_input=True)
-                for name in rows
+                _gemm(name, hidden_size, width, "outer", shares_input=True)
+                for name, width in rows.items()
             ),
         ),
-        _gemm("output", query_width, hidden_size, "inner"),
+        _gemm("output", attention.head_count * attention.value_size, hidden_size, "inner"),
     )
 
 

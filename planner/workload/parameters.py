@@ -104,9 +104,11 @@ def _grouped_query_parameters(
     attention: GroupedQueryAttention, hidden_size: int
 ) -> ParameterCounts:
     query_width = attention.head_count * attention.head_size
+    output_width = attention.head_count * attention.value_size
     own_keys = not attention.shares_keys
-    key_value_width = 2 * attention.key_value_head_count * attention.head_size * own_keys
-    sharded = hidden_size * (query_width + key_value_width) + query_width * hidden_size
+    sizes = attention.head_size + attention.value_size
+    key_value_width = attention.key_value_head_count * sizes * own_keys
+    sharded = hidden_size * (query_width + key_value_width) + output_width * hidden_size
     if attention.values_are_keys:
         key_value_width //= 2
         sharded -= hidden_size * key_value_width

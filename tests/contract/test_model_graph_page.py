@@ -45,5 +45,5 @@ def test_example_plans_on_eight_devices(name):
 
 
 def test_every_type_that_can_be_read_is_named():
-    (section,) = re.findall(r"of these types: (.*?)\. What", PAGE, re.DOTALL)
+    (section,) = re.findall(r"of these types: (.*?)\.\s+What", PAGE, re.DOTALL)
     assert tuple(section.replace("\n", " ").split(", ")) == model_types()

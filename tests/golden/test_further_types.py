@@ -122,6 +122,12 @@ def test_every_class_that_is_compared_is_one_of_transformers():
             {**SIZES, "num_hidden_layers": 1},
             {"input_ids": (2, 48)},
         ),
+        (
+            "mimo_v2_flash",
+            "MiMoV2FlashForCausalLM",
+            {**SIZES, "num_hidden_layers": 1, "head_dim": 24, "v_head_dim": 16},
+            {"input_ids": (2, 48)},
+        ),
         ("bart", "BartForConditionalGeneration", BART, BOTH_HALVES),
         ("vit", "ViTForImageClassification", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
         ("dinov3_vit", "DINOv3ViTModel", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
