@@ -307,11 +307,12 @@ class Job(Document):
     expert takes as many tokens, the rest is dropped or padded, and `expert_load_ratio` is the
     capacity factor; the host need not wait for counts. `fused_elementwise`: norms, rotary and
     gates are single kernels, compiled or written by hand, and norms keep their inputs alone, or
-    (false) each of their steps is one, whose output is kept; without it, as the stack usually has it. `regathered_rows`: under
-    sequence parallelism, inputs of column-split products are kept divided and gathered anew in
-    backward under torch too. `flash_attention_generation` is FlashAttention's, 1 to 3; without it
-    fused attention is the stack's usual. `deduplicated_dispatch`: a token crosses to a node once
-    for all its experts there, and not once for each.
+    (false) each of their steps is one, whose output is kept; without it, as the stack usually has
+    it. `regathered_rows`: under sequence parallelism, inputs of column-split products are kept
+    divided and gathered anew in backward under torch too. `flash_attention_generation` is
+    FlashAttention's, 1 to 3; without it fused attention is the stack's usual.
+    `deduplicated_dispatch`: a token crosses to a node once for all its experts there, and not once
+    for each.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     """
 

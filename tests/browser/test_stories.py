@@ -186,7 +186,9 @@ def test_charts_have_tables_with_the_same_numbers(page):
 def test_infeasible_answer_says_what_would_help(page):
     page.goto("/")
     page.get_by_role("row", name=re.compile("Infeasible")).get_by_role("link").click()
-    expect(page.get_by_text("None of the 7 legal configurations fits with a chance of 95%")).to_be_visible()
+    expect(
+        page.get_by_text("None of the 7 legal configurations fits with a chance of 95%")
+    ).to_be_visible()
     expect(
         page.get_by_role("row", name=re.compile("tensor parallel 8 device memory"))
     ).to_be_visible()

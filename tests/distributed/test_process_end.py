@@ -38,7 +38,9 @@ def test_what_a_script_leaves_to_its_end_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "exit").read_text() == "handler"
     assert (tmp_path / "thread").read_text() == "thread"
     assert "warning" not in done.stderr
-    unmetered = "memory was not metered: one step more, after the script's end, gave ValueError: I/O"
+    unmetered = (
+        "memory was not metered: one step more, after the script's end, gave ValueError: I/O"
+    )
     assert unmetered in done.stdout
 
 
