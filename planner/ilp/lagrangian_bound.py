@@ -505,12 +505,6 @@ class ObjectiveBounds:
         return max(parts, self.total)
 
 
-def memory_bound(instance: Instance) -> float:
-    """Return B3, B4 and B5 together: inf when no plan fits."""
-    bounds = objective_bounds(instance)
-    return float("inf") if bounds is None else bounds.step_seconds()
-
-
 def objective_bounds(
     instance: Instance, *, cutoff_seconds: float = float("inf")
 ) -> ObjectiveBounds | None:
