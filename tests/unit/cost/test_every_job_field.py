@@ -31,7 +31,6 @@ Scene = tuple[str, dict[str, Any], dict[str, Any]]
 
 _SEARCHED = "says what is searched, and changes no price"
 REASONS = {
-    "framework": "says whose configuration must be able to say a plan; its stack has the prices",
     "objective": "says which plan is best, of the same prices",
     "calibration.digest": "names where runs are from",
     "calibration.stack": "is of calibrations of earlier versions, which are refused",
