@@ -63,7 +63,10 @@ def _figure(runs: Sequence[FleetRun]) -> Figure:
     ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
     layout = panel(x_title="Begun", y_title="Measured / predicted step", height=_HEIGHT)
     layout["xaxis"] |= {"type": "date", "nticks": 5}
-    layout["yaxis"] |= {"range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM]}
+    layout["yaxis"] |= {
+        "range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM],
+        "automargin": False,  # beside dates plotly does not come to an end with margins of its own
+    }
     return {"data": [_intervals(runs, places), _ratios(runs, places)], "layout": layout}
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from planner.answers.relaxation import smallest_relaxations
+from planner.planning import plan
 from planner.requests.inquiry import Inquiry
-from planner.requests.resolution import Request
+from planner.requests.resolution import Request, resolved_cluster, resolved_model
 from planner.requests.variation import with_cluster, with_group, with_job, with_limits
 from planner.schema.cluster import NetworkLevel
-from planner.schema.job import DegreeLimit, Limits, Optimizer
-from planner.schema.plan import Relaxation
+from planner.schema.job import DegreeLimit, Job, Limits, Optimizer
+from planner.schema.plan import Infeasible, Relaxation
 from planner.units import GIB
 from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 
@@ -26,6 +27,15 @@ def feasible(request: Request) -> bool:
 def offered(request: Request, **options: Any) -> dict[str, Relaxation]:
     found = smallest_relaxations(request, feasible=feasible, **options).changes
     return {relaxation.field: relaxation for relaxation in found}
+
+
+def test_a_model_far_too_large_for_a_node_is_answered_with_how_many_nodes_it_takes():
+    """405B in eight A100 of 40 GB; nothing is left out for want of time."""
+    answer = plan(resolved_model("llama-3.1-405b"), resolved_cluster("8xa100-sxm4-40gb"), Job())
+    assert isinstance(answer, Infeasible)
+    nodes = [change.needed for change in answer.relaxations if "node_count" in change.field]
+    assert nodes == [8]
+    assert not answer.relaxations_cut_by_time
 
 
 def test_the_request_of_these_tests_does_not_fit():
