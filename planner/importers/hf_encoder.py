@@ -49,11 +49,17 @@ def mt5(fields: Fields, name: str) -> ModelGraph:
     return _t5(fields, name, activation="gated-gelu")
 
 
-def _t5(fields: Fields, name: str, *, activation: str) -> ModelGraph:
+def umt5(fields: Fields, name: str) -> ModelGraph:
+    """Return a umt5, which is an mt5 whose blocks each have their own biases by position."""
+    return _t5(fields, name, activation="gated-gelu", shared_tables=False)
+
+
+def _t5(fields: Fields, name: str, *, activation: str, shared_tables: bool = True) -> ModelGraph:
     """Return an encoder-decoder with biases by relative position in place of positions.
 
-    Each half has one table of them. The head shares the embedding unless `tie_word_embeddings` is
-    false, as version 1.1 has it (transformers 5.23 ties them whatever the field says).
+    Each half has one table of them, or each block. The head shares the embedding unless
+    `tie_word_embeddings` is false, as version 1.1 has it (transformers 5.23 ties them whatever the
+    field says).
     Source: google-research/text-to-text-transfer-transformer, released_checkpoints.md.
     """
     hidden_size, heads = fields.size("d_model"), fields.size("num_heads")
@@ -64,14 +70,19 @@ def _t5(fields: Fields, name: str, *, activation: str) -> ModelGraph:
     feed_forward = DenseFeedForward(
         ffn_size=fields.size("d_ff"), gated=_is_gated(fields, activation)
     )
+    table = Entry(table_elements=heads * fields.size("relative_attention_num_buckets", 32))
+    own = None if shared_tables else table
     encoder = Block(
-        attention=attention.model_copy(update={"causal": False}), feed_forward=feed_forward
+        attention=attention.model_copy(update={"causal": False}),
+        feed_forward=feed_forward,
+        beside=own,
     )
     cross = CrossAttention(
         head_count=heads, key_value_head_count=heads, head_size=size, source_width=hidden_size
     )
-    decoder = Block(attention=attention, feed_forward=feed_forward, cross_attention=cross)
-    table = Entry(table_elements=heads * fields.size("relative_attention_num_buckets", 32))
+    decoder = Block(
+        attention=attention, feed_forward=feed_forward, cross_attention=cross, beside=own
+    )
     layers = fields.size("num_layers", limit=LAYER_LIMIT)
     return ModelGraph(
         name=name,
@@ -85,13 +96,13 @@ def _t5(fields: Fields, name: str, *, activation: str) -> ModelGraph:
                 block=encoder,
                 block_count=layers,
                 part=RunPart.ENCODER,
-                entry=table,
+                entry=table if shared_tables else None,
                 exit=Exit(norm=Norm.RMS, norm_widths=(hidden_size,)),
             ),
             BlockRun(
                 block=decoder,
                 block_count=fields.size("num_decoder_layers", layers, limit=LAYER_LIMIT),
-                entry=table,
+                entry=table if shared_tables else None,
             ),
         ),
         assumptions=(AS_LONG,),

@@ -229,6 +229,7 @@ READERS: Mapping[str, Reader] = {
     "stablelm": Reader(read=hf_llama_kin.stablelm),
     "starcoder2": Reader(read=hf_layer_norm.starcoder2),
     "t5": Reader(read=hf_encoder.t5, aliases=hf_encoder.T5_ALIASES),
+    "umt5": Reader(read=hf_encoder.umt5, aliases=hf_encoder.T5_ALIASES),
     "vaultgemma": Reader(read=hf_sliding.vaultgemma),
     "vipllava": Reader(read=hf_vision.vipllava, aliases=hf_vision.VIPLLAVA_ALIASES),
     "vit": Reader(read=hf_image_encoders.vit, reads_head=True),

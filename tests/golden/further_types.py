@@ -284,6 +284,11 @@ CASES: list[tuple[str, str, Fields]] = [
             ("plbart", "PLBart", "ForConditionalGeneration"),
         )
     ),
+    (
+        "umt5",
+        "UMT5ForConditionalGeneration",
+        {"d_model": 64, "d_kv": 24, "d_ff": 96, "num_layers": 3, "num_heads": 4, "vocab_size": 500},
+    ),
     ("vit_mae", "ViTMAEForPreTraining", {**PICTURES, "decoder_num_hidden_layers": 2}),
     ("beit", "BeitModel", {**PICTURES, "use_relative_position_bias": True, "use_mask_token": True}),
     ("beit", "BeitForImageClassification", {**PICTURES, "use_absolute_position_embeddings": True}),

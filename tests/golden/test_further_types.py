@@ -58,10 +58,10 @@ TOLD = {
     "ViTMAEModel",
     *(
         f"{kind}ForSequenceClassification"
-        for kind in ("Bart", "MBart", "MT5", "Mvp", "PLBart", "T5")
+        for kind in ("Bart", "MBart", "MT5", "Mvp", "PLBart", "T5", "UMT5")
     ),
-    *(f"{kind}ForQuestionAnswering" for kind in ("Bart", "MBart", "MT5", "Mvp", "T5")),
-    *(f"{kind}ForTokenClassification" for kind in ("MT5", "T5")),
+    *(f"{kind}ForQuestionAnswering" for kind in ("Bart", "MBart", "MT5", "Mvp", "T5", "UMT5")),
+    *(f"{kind}ForTokenClassification" for kind in ("MT5", "T5", "UMT5")),
 }
 CLASSES = {
     (model_type, named if isinstance(named, str) else named[0])
