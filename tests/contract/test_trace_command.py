@@ -117,3 +117,10 @@ def assert_is_one_line(out: str, err: str, said: str) -> None:
     assert "Traceback" not in err
     assert len(err.splitlines()) == 1
     assert json.loads(out)["error"]["kind"] == "LaunchError"
+
+
+@pytest.mark.parametrize("words", [(), ("net.py:traceable", "--transformers", "config.json")])
+def test_trace_takes_either_a_function_or_a_configuration(folder: Path, words: tuple[str, ...]):
+    done = _meshwright(folder, "trace", *words)
+    assert done.returncode == 2
+    assert "either MODULE:FUNCTION or --transformers CONFIG" in " ".join(done.stderr.split())

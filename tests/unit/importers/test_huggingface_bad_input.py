@@ -138,6 +138,7 @@ def test_unknown_model_type_names_neighbours_and_where_all_types_are_listed():
     assert error.value == "lama"
     assert "did you mean llama" in error.remedy
     assert f"`meshwright models` lists the {len(model_types())} types" in error.remedy
+    assert "`meshwright trace --transformers config.json`" in error.remedy
 
 
 def test_a_type_of_its_own_code_is_told_that_it_is_never_run():
