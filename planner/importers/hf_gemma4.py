@@ -53,6 +53,12 @@ def gemma4(fields: Fields, name: str) -> ModelGraph:
     return joined(fields, graph, tower, image=image, tied=tied)
 
 
+def gemma4_unified_text(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of a gemma4_unified: a gemma4_text without inputs of its layers' own."""
+    sizes = {"sliding_window": 1024, "max_position_embeddings": 262_144}
+    return gemma4_text(fields.filled(sizes).replaced({"hidden_size_per_layer_input": 0}), name)
+
+
 def gemma4_text(fields: Fields, name: str) -> ModelGraph:
     """Return the decoder: norms before and after each part, keys that may be values as well."""
     count = layer_count(fields)

@@ -1,7 +1,7 @@
 """Decoders of Hugging Face that route, with the parts of those in `hf_mixture` and `hf_glm`.
 
-axk1, dbrx, dots1, flex_olmo, glm4_moe_lite, granitemoe, granitemoeshared, mistral4 and solar_open;
-each reader states the defaults of its configuration class (`configuration_<type>.py` of
+aria_text, axk1, dbrx, dots1, flex_olmo, glm4_moe_lite, granitemoe, granitemoeshared, mistral4 and
+solar_open; each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.errors import UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields, require_at_most
 from planner.importers.hf_alternating import wholly_normed
 from planner.importers.hf_attention import (
@@ -63,6 +64,40 @@ def dots1(fields: Fields, name: str) -> ModelGraph:
         for index, window in enumerate(late_layers(fields, window=4096, first=62))
     ]
     return rotary_decoder(fields, name, blocks, positions=2048)
+
+
+def aria_text(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of an aria: every layer routes, beside shared experts of the same width.
+
+    Raises:
+        UnsupportedModelError: if its shared experts have biases, as no released one has.
+    """
+    if fields.flag("mlp_bias", False):
+        raise UnsupportedModelError(
+            "biases in shared experts cannot be priced",
+            field=fields.spelling("mlp_bias"),
+            value=True,
+            remedy="set it to false or leave it out",
+        )
+    count, chosen = fields.size("moe_num_experts", 8), fields.size("moe_topk", 2)
+    require_at_most(
+        fields.spelling("moe_topk"),
+        chosen,
+        limit_name=fields.spelling("moe_num_experts"),
+        limit=count,
+    )
+    width, bias = fields.size("intermediate_size"), fields.flag("attention_bias", False)
+    mixture = MixtureFeedForward(
+        expert_count=count,
+        experts_per_token=chosen,
+        expert_ffn_size=width,
+        shared_ffn_size=width * fields.size("moe_num_shared_experts", 2, minimum=0),
+    )
+    attention = grouped_query(fields).model_copy(
+        update={"query_key_value_bias": bias, "output_bias": bias}
+    )
+    block = Block(attention=attention, feed_forward=mixture)
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
 
 
 def axk1(fields: Fields, name: str) -> ModelGraph:

@@ -100,6 +100,8 @@ OMNI: Fields = {
 
 # model type, class, fields beside the type's name
 CASES: list[tuple[str, str, Fields]] = [
+    ("aria_text", "AriaTextForCausalLM", {**SIZES, "attention_bias": True, "moe_num_experts": 4}),
+    ("gemma4_unified_text", "Gemma4UnifiedForCausalLM", {**SIZES, "head_dim": 16}),
     ("axk1", "AXK1ForCausalLM", {**SIZES, "n_routed_experts": 8, "moe_layer_freq": 2}),
     ("biogpt", "BioGptForCausalLM", {**MANY, "max_position_embeddings": 40}),
     ("bitnet", "BitNetForCausalLM", {**SIZES, "attention_bias": True}),
