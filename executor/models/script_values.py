@@ -2,7 +2,8 @@
 
 Constructors of libraries do so too, and how their parameters begin is known. A script is whoever
 called torch from outside of these: `nn.init.zeros_(model.lm_head.weight)`, or a layer of its own.
-Some functions of `torch.nn.init` pass over tensors on the meta device, and are watched themselves.
+Not so torch's norms, which begin alike whoever builds them. Some functions of `torch.nn.init` pass
+over tensors on the meta device, and are watched themselves.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
 def _is_called_by_script(frame: FrameType | None) -> bool:
     """Return whether the innermost caller outside of torch and Python is none of the libraries."""
     while frame is not None:
+        if _begins_norm(frame):
+            return False
         module = str(frame.f_globals.get("__name__", ""))
         package = module.partition(".")[0]
         is_passed_through = module == __name__ or package in _PASSED_THROUGH
@@ -100,3 +103,10 @@ def _is_called_by_script(frame: FrameType | None) -> bool:
             return package not in _LIBRARIES
         frame = frame.f_back
     return False
+
+
+def _begins_norm(frame: FrameType) -> bool:
+    """Return whether one of torch's norms gives its weights 1 and its biases 0."""
+    kind = type(frame.f_locals.get("self"))
+    is_norm = kind.__module__.startswith("torch.nn.") and "Norm" in kind.__name__
+    return is_norm and frame.f_code.co_name in {"__init__", "reset_parameters"}

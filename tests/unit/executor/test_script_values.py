@@ -23,6 +23,7 @@ from planner.schema.strategy import Strategy
 from tests.distributed.families import hugging_face_model
 
 HEAD = "lm_head.weight"
+NORM = "model.layers.0.input_layernorm.weight"
 PLAN: dict[str, Any] = {
     "strategy": Strategy(data_parallel_degree=2, micro_batch_size=1),
     "job": Job(global_batch_size=2, sequence_length=4),
@@ -72,6 +73,12 @@ def by_another_layer(model: Any) -> None:
     model.lm_head = nn.Linear(32, 256, bias=False)
 
 
+def by_other_norms(model: Any) -> None:
+    """Put torch's norms in place of transformers', which begin alike."""
+    for layer in model.model.layers:
+        layer.input_layernorm = nn.RMSNorm(32, eps=1e-6)
+
+
 def by_its_mean(model: Any) -> None:
     """Give values that depend on others."""
     model.lm_head.bias = nn.Parameter(torch.full((256,), model.lm_head.weight.mean().item()))
@@ -102,6 +109,14 @@ def test_values_that_weights_bring_may_be_written_before() -> None:
     torch.testing.assert_close(piece, values[HEAD], rtol=0, atol=0)
     with pytest.raises(ModelMismatchError, match=f"got values given to {HEAD}"):
         taken(in_place, Weights(source=values, new=(HEAD,)))
+
+
+def test_norms_of_torch_begin_as_those_in_whose_place_they_are() -> None:
+    values = taken(by_other_norms).values
+    piece = values.piece(NORM, torch.Size((32,)), (slice(0, 32),))
+    torch.testing.assert_close(piece, nn.RMSNorm(32).weight.detach(), rtol=0, atol=0)
+    with pytest.raises(ModelMismatchError, match=f"got values given to {NORM}"):
+        taken(lambda model: nn.init.zeros_(model.model.layers[0].input_layernorm.weight))
 
 
 def test_values_given_on_the_host_are_kept() -> None:
