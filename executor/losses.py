@@ -86,6 +86,27 @@ def check_mean(loss_function: Callable[..., Any], class_count: int | None) -> No
             )
 
 
+def check_without_parameters(loss_function: Callable[..., Any], class_count: int | None) -> None:
+    """Return unless the loss has a gradient of logits that have none: by parameters of its own.
+
+    Those of a second model that `build_model` has built, or of a loss that learns, are none of what
+    is trained: ranks would not average them.
+
+    Raises:
+        ModelMismatchError: if it has.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if any(trial.learns() for trial in _trials(loss_function, class_count)):
+            raise ModelMismatchError(
+                "depends on parameters that are none of the model's parts on ranks",
+                field="loss_function",
+                value="a gradient of logits that have none",
+                remedy="have a module of the model call meshwright.add_loss(hidden, value), and "
+                "keep what is learned in the model",
+            )
+
+
 def _is_of_torch(loss_function: Callable[..., Any]) -> bool:
     return any(loss_function is one for one in (functional.cross_entropy, functional.nll_loss))
 
@@ -132,6 +153,11 @@ class _Trial:
             both = self._loss(logits, [*others, target])
             alone = self._loss(logits[..., : len(others), :], others)
         return both is not None and alone is not None and torch.allclose(both, alone)
+
+    def learns(self) -> bool:
+        """Return whether the loss has a gradient, of logits without one."""
+        loss = self._loss(self._logits(3), self._classes[-3:])
+        return loss is not None and loss.requires_grad
 
     def adds_up(self) -> bool:
         """Return whether the loss of some targets doubles if they come twice."""

@@ -10,7 +10,12 @@ import torch
 from executor.apply.context_parallel import sequence_part
 from executor.batch_reader import BatchReader
 from executor.data import DataPlace, DataShare
-from executor.losses import LossFunction, check_mean, ignored_target_of
+from executor.losses import (
+    LossFunction,
+    check_mean,
+    check_without_parameters,
+    ignored_target_of,
+)
 from executor.masking import BatchSplit
 from executor.mesh import RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -47,10 +52,11 @@ class PlannedData:
         else what the model's labels have.
 
         Raises:
-            ModelMismatchError: if the loss is a sum.
+            ModelMismatchError: if the loss is a sum, or learns.
         """
         strategy, inputs = self.plan.strategy, declaration.inputs
         class_count, ignored = _vocabulary_size(declaration), ignored_target
+        check_without_parameters(loss_function, class_count)
         check_mean(loss_function, class_count)
         if ignored is None:
             ignored = ignored_target_of(loss_function, class_count)

@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from executor.added_loss import added_losses
 from executor.apply.forward_pass import forward_only
 from executor.apply.schedule import Schedule
+from executor.apply.written_parameters import WrittenParameters
 from executor.averages import Averages
 from executor.background_save import BackgroundSaves, on_host
 from executor.batch import GivenBatch
@@ -399,6 +400,7 @@ class Trainer:
                 self._draws.of_step(self.step_count),
                 loss_parallel(),
                 added_losses(factor) as added,
+                self._writes_refused(),
             ):
                 loss = self._schedule.run(micro_batches.items)
             treated, mean_loss = self._update(added.beside(loss))
@@ -417,6 +419,12 @@ class Trainer:
             observer.step_ended(self.step_count, metrics)
         self._ended_at = time.perf_counter()
         return metrics
+
+    def _writes_refused(self) -> AbstractContextManager[Any]:
+        """Refuse, in the first step of this process, what a forward writes to copies."""
+        if self.history or not WrittenParameters.are_copies(self.model):
+            return nullcontext()
+        return WrittenParameters(self.model)
 
     def _update(self, loss: torch.Tensor | None) -> tuple[Treated, float]:
         """Update the parameters if gradients and loss serve; return what became of both."""

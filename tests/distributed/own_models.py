@@ -160,6 +160,16 @@ class AttentionByHand(Attention):
         return self.out(scores.softmax(-1) @ self.value(hidden))
 
 
+class Clamping(Words):
+    """The same, whose forward bounds the weights of its head."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        with torch.no_grad():
+            self.head.weight.clamp_(-0.05, 0.05)
+        return super().forward(tokens)
+
+
 class Dropping(Words):
     """The same with dropout in every layer and behind the embedding."""
 
@@ -236,6 +246,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "placed": (Placed, Declaration(blocks="trunk.layers")),
     "sharing": (Sharing, Declaration(blocks="trunk.layers", embedding="embed")),
     "sharing-undeclared": (Sharing, None),
+    "clamping": (Clamping, None),
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
     "adapted": (adapted_words, WORDS),

@@ -134,6 +134,13 @@ def test_ranks_that_would_begin_with_other_values_are_refused(
     assert f"begins with other values on other ranks (got {name}); seed all ranks" in message
 
 
+def test_a_forward_that_writes_to_its_parameters_is_refused(two_ranks: RankGroup) -> None:
+    """Ranks gather copies of them for a forward, in which what it writes is lost."""
+    refusal = two_ranks.run("own_refusal", strategy={"data_parallel_degree": 2}, kind="clamping")
+    assert "build_model: is written to in forward" in refusal["message"]
+    assert "(got head.weight)" in refusal["message"]
+
+
 BESIDE_CONTEXT: dict[str, tuple[str, dict[str, Any]]] = {
     "ring2-pp2": ("told", {"context_parallel_degree": 2, "pipeline_parallel_degree": 2}),
     "exchange2-tp2-zero2": (

@@ -12,7 +12,12 @@ from torch import nn
 from torch.nn import functional
 
 from executor.errors import ModelMismatchError
-from executor.losses import check_mean, ignored_target_of, next_token_loss
+from executor.losses import (
+    check_mean,
+    check_without_parameters,
+    ignored_target_of,
+    next_token_loss,
+)
 
 
 def by_hand(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -86,3 +91,11 @@ def test_a_mean_passes(loss: Callable[..., Any]) -> None:
 def test_a_sum_is_refused() -> None:
     with pytest.raises(ModelMismatchError, match=r"adds up over targets.*reduction='mean'"):
         check_mean(partial(functional.cross_entropy, reduction="sum"), None)
+
+
+def test_a_loss_that_takes_parameters_of_its_own_is_refused() -> None:
+    """As of a model that was built before, whose weights are not those that are trained."""
+    weight = nn.Parameter(torch.ones(4, 4))
+    with pytest.raises(ModelMismatchError, match=r"loss_function: .*meshwright\.add_loss"):
+        check_without_parameters(lambda *given: flat(*given) + weight.square().mean(), 8)
+    check_without_parameters(lambda *given: flat(*given) + weight.detach().square().mean(), 8)
