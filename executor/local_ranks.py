@@ -38,8 +38,8 @@ def run_local_ranks(
         os.environ["OMP_NUM_THREADS"] = "1"
     try:
         start_processes(  # type: ignore[no-untyped-call]
-            function,
-            args=(assignment,),
+            _in_own_session,
+            args=(function, assignment),
             nprocs=rank_count,
             start_method="fork" if kind == "cpu" else "spawn",
         )
@@ -51,3 +51,13 @@ def run_local_ranks(
             value=f"{rank_count} ranks on {kind}",
             remedy="see whether the devices and their network are free and work",
         ) from None
+
+
+def _in_own_session(rank: int, function: Callable[[int, Any], None], assignment: Any) -> None:
+    """Run `function` in a session of its own, as torch's launcher starts the ranks of a run.
+
+    A system that shares its cores among sessions gives these ranks what it gives those.
+    """
+    if hasattr(os, "setsid"):
+        os.setsid()
+    function(rank, assignment)

@@ -31,7 +31,7 @@ _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 _SMALL_OPERATORS = 200
 _PRODUCT_ROWS, _PRODUCTS_BESIDE = 512, 8
 _LEAST_SHARE = 0.05  # below it noise hides what is measured as a difference
-_LAYER_WIDTH, _LAYER_REPETITIONS = 256, 8
+_LAYER_WIDTH, _LAYER_REPETITIONS = 256, 48
 _ADAMW_BYTES = 28  # a parameter: four reads and three writes in fp32
 _TIMEOUT = timedelta(minutes=5)
 
@@ -286,7 +286,8 @@ class _Bench:
         """Return how many times as fast ranks train a small layer with a core to themselves.
 
         As many are at work as there are cores: where cores are threads of one, a rank that has the
-        machine to itself is faster still, which no stage of a pipeline ever is.
+        machine to itself is faster still, which no stage of a pipeline ever is. They are at work
+        for long: what takes a rank few milliseconds it does before anything else that runs there.
         """
         if not self._shares_cores:
             return 1.0
