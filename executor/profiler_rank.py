@@ -31,6 +31,8 @@ _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 _SMALL_OPERATORS = 200
 _PRODUCT_ROWS, _PRODUCTS_BESIDE = 512, 8
 _LEAST_SHARE = 0.05  # below it noise hides what is measured as a difference
+# About 70 ms of work for a lone rank. Of 12 ms a busy process beside it took nothing: the ratio was
+# 2.8 where two ranks shared a core (AMD EPYC, 2026-11-27).
 _LAYER_WIDTH, _LAYER_REPETITIONS = 256, 48
 _ADAMW_BYTES = 28  # a parameter: four reads and three writes in fp32
 _TIMEOUT = timedelta(minutes=5)
@@ -286,8 +288,8 @@ class _Bench:
         """Return how many times as fast ranks train a small layer with a core to themselves.
 
         As many are at work as there are cores: where cores are threads of one, a rank that has the
-        machine to itself is faster still, which no stage of a pipeline ever is. They are at work
-        for long: what takes a rank few milliseconds it does before anything else that runs there.
+        machine to itself is faster still, which no stage of a pipeline ever is. The
+        work is long enough that whatever else runs on these cores gets its turn meanwhile.
         """
         if not self._shares_cores:
             return 1.0

@@ -21,6 +21,10 @@ def layer_count(fields: Fields, name: str = "num_hidden_layers") -> int:
     return fields.size(name, limit=LAYER_LIMIT)
 
 
+# Attention of BERT's, BART's and GPT-2's kin: biases everywhere, and no rotary positions.
+BIASED = {"query_key_value_bias": True, "output_bias": True, "rotary": False}
+
+
 def multi_head(
     fields: Fields, heads: str = "num_attention_heads", width: str = "hidden_size"
 ) -> GroupedQueryAttention:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
-from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_attention import BIASED, layer_count, multi_head
 from planner.importers.hf_encoder import AS_LONG
 from planner.schema.model import (
     Block,
@@ -76,7 +76,7 @@ def bart_kin(fields: Fields, name: str) -> ModelGraph:
     width = fields.size("d_model")
     positions = fields.size("max_position_embeddings", kind.positions, limit=POSITION_LIMIT)
     rows = positions + kind.first_position if kind.table else 0
-    own = multi_head(fields, "decoder_attention_heads", "d_model").model_copy(update=_BIASED)
+    own = multi_head(fields, "decoder_attention_heads", "d_model").model_copy(update=BIASED)
     cross = CrossAttention(
         head_count=own.head_count,
         key_value_head_count=own.head_count,
@@ -87,7 +87,7 @@ def bart_kin(fields: Fields, name: str) -> ModelGraph:
     )
     encoder = Block(
         attention=multi_head(fields, "encoder_attention_heads", "d_model").model_copy(
-            update={**_BIASED, "causal": False}
+            update={**BIASED, "causal": False}
         ),
         feed_forward=_plain(fields, "encoder_ffn_dim"),
         norm=Norm.LAYER,
@@ -126,9 +126,6 @@ def bart_kin(fields: Fields, name: str) -> ModelGraph:
         ),
         assumptions=(AS_LONG,),
     )
-
-
-_BIASED = {"query_key_value_bias": True, "output_bias": True, "rotary": False}
 
 
 def _refuse_parts(fields: Fields) -> None:

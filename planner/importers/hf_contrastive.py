@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
-from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_attention import BIASED, layer_count, multi_head
 from planner.importers.hf_heads import named_class
 from planner.importers.hf_towers import Tower, clip_tower, siglip2_tower, siglip_tower
 from planner.schema.model import (
@@ -96,14 +96,7 @@ def _pair(  # noqa: PLR0913  (what a pair is)
         )
     width = text.size("hidden_size")
     positions = text.size("max_position_embeddings", limit=POSITION_LIMIT)
-    attention = multi_head(text).model_copy(
-        update={
-            "query_key_value_bias": True,
-            "output_bias": True,
-            "rotary": False,
-            "causal": causal,
-        }
-    )
+    attention = multi_head(text).model_copy(update={**BIASED, "causal": causal})
     block = Block(
         attention=attention,
         feed_forward=DenseFeedForward(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
-from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_attention import BIASED, layer_count, multi_head
 from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_gpt_kin import GPT_BIGCODE_ALIASES, gptj
 from planner.schema.model import (
@@ -32,12 +32,11 @@ XGLM_ALIASES = {
 codegen = gptj  # its fused product of queries, keys and values has the shapes of separate ones
 _BIOGPT_FIRST_POSITION = 2
 _WIDENED = 4
-_BIASED = {"query_key_value_bias": True, "output_bias": True, "rotary": False}
 
 
 def biogpt(fields: Fields, name: str) -> ModelGraph:
     """Return a biogpt: learned positions of which two stay unused, biases everywhere, tied."""
-    attention = multi_head(fields).model_copy(update=_BIASED)
+    attention = multi_head(fields).model_copy(update=BIASED)
     block = _block(attention, fields.size("intermediate_size"))
     graph = rotary_decoder(fields, name, (block,) * layer_count(fields), positions=1024, tied=True)
     rows = graph.maximum_sequence_length + _BIOGPT_FIRST_POSITION
@@ -57,7 +56,7 @@ def xglm(fields: Fields, name: str) -> ModelGraph:
             value=True,
             remedy="leave it out, or trace the model with `meshwright trace`",
         )
-    attention = multi_head(fields, "attention_heads", "d_model").model_copy(update=_BIASED)
+    attention = multi_head(fields, "attention_heads", "d_model").model_copy(update=BIASED)
     block = _block(attention, fields.size("ffn_dim"))
     blocks = (block,) * layer_count(fields, "num_layers")
     return rotary_decoder(fields, name, blocks, positions=2048, tied=True, width="d_model")
@@ -65,7 +64,7 @@ def xglm(fields: Fields, name: str) -> ModelGraph:
 
 def ctrl(fields: Fields, name: str) -> ModelGraph:
     """Return a ctrl: angles for positions, biases everywhere, the tied head's too."""
-    attention = multi_head(fields, "n_head", "n_embd").model_copy(update=_BIASED)
+    attention = multi_head(fields, "n_head", "n_embd").model_copy(update=BIASED)
     blocks = (_block(attention, fields.size("dff")),) * layer_count(fields, "n_layer")
     graph = _of_positions(fields, name, blocks, positions=256)
     return graph.model_copy(update={"head_bias": True})
@@ -73,7 +72,7 @@ def ctrl(fields: Fields, name: str) -> ModelGraph:
 
 def openai_gpt(fields: Fields, name: str) -> ModelGraph:
     """Return the first GPT: learned positions, norms after each part, none at the end, tied."""
-    attention = multi_head(fields, "n_head", "n_embd").model_copy(update=_BIASED)
+    attention = multi_head(fields, "n_head", "n_embd").model_copy(update=BIASED)
     block = _block(attention, _WIDENED * fields.size("n_embd")).model_copy(
         update={"norm_placement": NormPlacement.AFTER}
     )
@@ -102,7 +101,7 @@ def persimmon(fields: Fields, name: str) -> ModelGraph:
     """Return a persimmon: biases everywhere, those of the norms of queries and keys too."""
     normed = fields.flag("qk_layernorm", True)
     attention = multi_head(fields).model_copy(
-        update={**_BIASED, "rotary": True, "query_key_norm": normed}
+        update={**BIASED, "rotary": True, "query_key_norm": normed}
     )
     biases = Entry(table_elements=2 * attention.head_size) if normed else None
     block = _block(attention, fields.size("intermediate_size")).model_copy(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.fields import Fields, require_divides
-from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_attention import BIASED, layer_count, multi_head
 from planner.importers.hf_heads import label_count, named_class
 from planner.schema.model import (
     Block,
@@ -41,14 +41,7 @@ def waves(fields: Fields, name: str) -> ModelGraph:
     if fields.optional_size("adapter_attn_dim") is not None:
         raise _unread(fields, "adapter_attn_dim", fields.optional_size("adapter_attn_dim"))
     stable = fields.flag("do_stable_layer_norm", False)
-    attention = multi_head(fields).model_copy(
-        update={
-            "query_key_value_bias": True,
-            "output_bias": True,
-            "rotary": False,
-            "causal": False,
-        }
-    )
+    attention = multi_head(fields).model_copy(update={**BIASED, "causal": False})
     block = Block(
         attention=attention,
         feed_forward=DenseFeedForward(

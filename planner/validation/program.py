@@ -259,7 +259,8 @@ _NEMO_VARIABLES = re.compile(
 )
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
-# Their configurations of 2025 capture graphs unless they say otherwise. Source:
+# Their configurations of 2025 are taken to capture graphs unless they say otherwise, by the name of
+# a file that they source and that was not read. Source:
 # mlcommons/training_results_v5.1 `NVIDIA/benchmarks/llama31_8b/implementations/nemo/config_*_8b.sh`
 # (`config_common_cg.sh`), as those of llama2_70b_lora state it
 _CAPTURED = re.compile(r"\btraining_results_v5\.1\b.*\bconfig_[\w-]*tp\d+pp\d+")

@@ -34,7 +34,7 @@ def test_the_quick_start_runs_as_it_is_written(
     service: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """But for the port, which is free here."""
-    section = README.read_text(encoding="utf-8").split("## Against a service, in ten lines")[1]
+    section = README.read_text(encoding="utf-8").split("## Against a service, from Python")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
 
     exec(code.replace("http://127.0.0.1:8000", service.url), {})  # noqa: S102
