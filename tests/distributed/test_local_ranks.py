@@ -22,7 +22,6 @@ run_local_ranks(rank_session, sys.argv[1], rank_count=2, kind="cpu", field="test
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no sessions of processes")
 def test_each_rank_leads_a_session_of_its_own(tmp_path: Path) -> None:
     """Linux shares cores among sessions, and torch's launcher gives each rank its own."""
     subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=True, timeout=600)
