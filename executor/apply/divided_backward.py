@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
+from executor.apply.parameter_groups import parameter_groups
 from executor.apply.zero import GradientSync
 
 ParameterGroups = list[dict[str, Any]]
@@ -69,7 +70,7 @@ def _fsdp_groups(module: nn.Module) -> Iterator[Any]:
         if not isinstance(submodule, FSDPModule):
             continue
         # torch's own stages reach for the same: there is no public way to reduce by hand.
-        for group in submodule._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001
+        for group in parameter_groups(submodule):
             if id(group) not in seen:
                 seen.add(id(group))
                 yield group

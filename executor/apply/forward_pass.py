@@ -15,6 +15,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule
 
 from executor.apply.boundary import StageBoundary
+from executor.apply.parameter_groups import parameter_groups
 from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.batch import Batch
 from executor.mesh import PIPELINE, RankMesh
@@ -109,5 +110,5 @@ def _forget_forwards(model: nn.Module) -> None:
         module.reshard()
         state = module._get_fsdp_state()  # noqa: SLF001 - torch has no public name for these
         state._comm_ctx.post_forward_order.clear()  # noqa: SLF001
-        for group in state._fsdp_param_groups:  # noqa: SLF001
+        for group in parameter_groups(module):
             group._post_forward_indices.clear()  # noqa: SLF001

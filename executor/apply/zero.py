@@ -33,6 +33,7 @@ from torch.distributed.fsdp import (
 
 from executor.apply.expert_parallel import expert_shard
 from executor.apply.hooks_outside import keep_hooks_outside
+from executor.apply.parameter_groups import parameter_groups
 from executor.apply.pieces import Piece, joined, parameters_beside, parameters_of, pieces_of
 from executor.apply.replicate import Replica, Replicas, Scalars, scalars_of
 from executor.apply.usage import Reduced, ShardedGradients, Usage
@@ -55,8 +56,7 @@ class ShardedPart:
     def of(module: nn.Module, zero_stage: int) -> ShardedPart:
         """Return the part of a module that FSDP keeps."""
         assert isinstance(module, FSDPModule)  # noqa: S101 - the caller has made it one
-        groups = module._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - torch shows none
-        gradients = tuple(ShardedGradients(group) for group in groups)
+        gradients = tuple(ShardedGradients(group) for group in parameter_groups(module))
         return ShardedPart(module=module, zero_stage=zero_stage, gradients=gradients)
 
     def begin(self) -> None:

@@ -264,9 +264,9 @@ def _highs(seconds: float, stop: _Stop) -> Any:
 def _cbc(seconds: float, nodes: int) -> Any:
     """Return the CBC that PuLP 3 bundles, or one on the PATH, or None."""
     import pulp  # noqa: PLC0415
-    from pulp.apis import coin_api  # noqa: PLC0415
 
-    for path in (getattr(coin_api, "pulp_cbc_path", None), None):
+    bundling = getattr(pulp.apis, "coin_api", None)  # PuLP 3
+    for path in (getattr(bundling, "pulp_cbc_path", None), None):
         command = pulp.COIN_CMD(
             path=path,
             msg=False,
