@@ -32,15 +32,14 @@ def materialise(
 
     Parameters of the modules `on_host` get theirs there, but for scalars, which FSDP leaves alone.
     """
-    hosted = {id(item) for module in on_host for item in module.parameters() if item.dim() > 0}
+    hosted = {id(item): item for module in on_host for item in module.parameters() if item.dim()}
     shared = _shared(model)
-    model._apply(  # type: ignore[no-untyped-call] # noqa: SLF001 - `to_empty` to two devices
-        lambda tensor: (
-            torch.empty_like(tensor, device=HOST if id(tensor) in hosted else device)
-            if tensor.is_meta
-            else tensor.to(device)
-        )
-    )
+
+    def placed(tensor: torch.Tensor) -> torch.Tensor:
+        home = HOST if id(tensor) in hosted else device
+        return torch.empty_like(tensor, device=home) if tensor.is_meta else tensor.to(home)
+
+    model._apply(placed)  # type: ignore[no-untyped-call] # noqa: SLF001 - `to_empty` to two devices
     _share_again(model, shared)
     tie(model, declaration)
     declaration.restore_buffers(model, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,20 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 from executor.apply.attention_kernels import Meeting
+from executor.apply.materialise import materialise
 from executor.errors import LaunchError
 from executor.launcher import LaunchRequest, rank_variables
+from executor.models.decoder import Decoder, initial_value
+from executor.models.first_values import DrawnValues
 from executor.optimizer_state import empty_states
 from executor.rendezvous import NodePlace
 from executor.session import start
 from tests.builders import a_plan
+from tests.distributed.plans import small_model
 
 
 def a_meeting(*, width: int, dtype: torch.dtype, device: str = "cuda") -> Meeting:
@@ -173,3 +180,30 @@ def test_gpu_ranks_share_the_cores_of_their_host(
     request = LaunchRequest(plan_path=Path("plan.json"), place=NodePlace())
     variables = rank_variables(request, device, Path(), local_ranks=8)
     assert variables["OMP_NUM_THREADS"] == threads
+
+
+@pytest.fixture
+def lone_rank(tmp_path: Path) -> Iterator[DeviceMesh]:
+    """A mesh of this process alone."""
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_a_tied_weight_that_is_offloaded_begins_on_the_host(lone_rank: DeviceMesh) -> None:
+    """Two modules hold it, and the second must not take it to the device (meta) again."""
+    with torch.device("meta"):
+        model = Decoder(small_model(tied=True))
+    fully_shard(model, mesh=lone_rank, offload_policy=CPUOffloadPolicy(pin_memory=False))
+    materialise(
+        model,
+        declaration=model.declaration(),
+        device=torch.device("meta"),
+        values=DrawnValues(initial_value, seed=0),
+        on_host=[model.embedding, model.head],
+    )
+    places = {name: item.device.type for name, item in model.named_parameters()}
+    assert places.pop("embedding.weight") == "cpu"
+    assert model.head.weight is model.embedding.weight
+    assert set(places.values()) == {"meta"}
