@@ -58,7 +58,7 @@ class TuningQuery(WirePart):
 
 
 class TrialUnderWay(WirePart):
-    """The trial that runs now, with what was predicted of it from all before."""
+    """The trial that runs now, with what all before it predicted of it and proved of others."""
 
     number: int
     run_id: str
@@ -66,6 +66,7 @@ class TrialUnderWay(WirePart):
     description: str
     predicted: Interval
     fits_probability: float
+    optimistic_seconds: float | None = None
 
 
 class TuningSummary(WirePart):

@@ -27,7 +27,10 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """A trial, arranged for the table: `reason` says why nothing was measured."""
+    """A trial, arranged for the table: `reason` says why nothing was measured.
+
+    `optimistic_seconds` is what, before it, no plan was predicted with 90 % to be faster than.
+    """
 
     number: int
     description: str
@@ -35,6 +38,7 @@ class TrialRow:
     badge: str
     predicted: Interval
     fits_probability: float
+    optimistic_seconds: float | None
     measured_seconds: float | None
     run_id: str | None
     reason: str | None
@@ -43,13 +47,14 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningView:
-    """A tuning, arranged for its page."""
+    """A tuning, arranged for its page: no plan is likely to be more than `faster_ratio` faster."""
 
     tuning: FleetTuning
     badge: str
     is_over: bool
     phase: str
     best: TrialRow | None
+    faster_ratio: float | None
     trials: tuple[TrialRow, ...]
     claims: tuple[str, ...]
     figure: Figure | None
@@ -68,6 +73,7 @@ def tuning_view(tuning: FleetTuning) -> TuningView:
         is_over=tuning.state is not TuningState.RUNNING,
         phase=_phase(tuning),
         best=next((row for row in rows if row.is_best), None),
+        faster_ratio=_faster_ratio(tuning, rows),
         trials=rows,
         claims=tuple(f"{claim[:1].upper()}{claim[1:]}." for claim in claims),
         figure=_figure(rows, certificate) if rows else None,
@@ -83,6 +89,16 @@ def _phase(tuning: FleetTuning) -> str:
     return f"Trial {tuning.under_way.number} is under way: {tuning.under_way.description}."
 
 
+def _faster_ratio(tuning: FleetTuning, rows: Sequence[TrialRow]) -> float | None:
+    """Return what the certificate says, and before there is one what was proven so far."""
+    if tuning.tuning.certificate is not None:
+        return tuning.tuning.certificate.faster_ratio
+    best = tuning.tuning.best_seconds
+    if best is None or tuning.under_way is None or not rows[-1].optimistic_seconds:
+        return None
+    return max(1.0 - rows[-1].optimistic_seconds / best, 0.0)
+
+
 def _rows(tuning: FleetTuning) -> Iterable[TrialRow]:
     best = tuning.tuning.best_index
     for index, trial in enumerate(tuning.tuning.trials):
@@ -96,6 +112,7 @@ def _rows(tuning: FleetTuning) -> Iterable[TrialRow]:
             badge="",
             predicted=running.predicted,
             fits_probability=running.fits_probability,
+            optimistic_seconds=running.optimistic_seconds,
             measured_seconds=None,
             run_id=running.run_id,
             reason=None,
@@ -112,6 +129,7 @@ def _row(trial: TuningTrial, *, number: int, is_best: bool) -> TrialRow:
         badge=badge,
         predicted=trial.predicted,
         fits_probability=trial.fits_probability,
+        optimistic_seconds=trial.optimistic_seconds,
         measured_seconds=trial.typical_seconds if trial.step_seconds else None,
         run_id=trial.run_id,
         reason=trial.reason,
@@ -122,13 +140,13 @@ def _row(trial: TuningTrial, *, number: int, is_best: bool) -> TrialRow:
 def _figure(rows: Sequence[TrialRow], certificate: MeasuredCertificate | None) -> Figure:
     """Return each trial's predicted interval and measured step, the best so far, and the bound."""
     measured = [row for row in rows if row.measured_seconds is not None]
-    bound = None if certificate is None else certificate.optimistic_seconds
+    bounds = list(_bounds(rows, certificate))
     tops = [row.predicted.p90 for row in rows]
     tops += [row.measured_seconds for row in measured if row.measured_seconds is not None]
     scale, unit = time_scale(max(tops))
     layout = panel(x_title="Trial", y_title=f"Time of a step ({unit})", height=_HEIGHT)
     layout["xaxis"] |= {"range": [0.5, len(rows) + 0.5], "dtick": max(1, len(rows) // 12)}
-    lows = [row.predicted.p10 for row in rows] + ([] if not bound else [bound])
+    lows = [row.predicted.p10 for row in rows] + [seconds for _, seconds in bounds]
     lows += [row.measured_seconds for row in measured if row.measured_seconds is not None]
     layout["yaxis"] |= {
         "type": "linear",
@@ -139,9 +157,20 @@ def _figure(rows: Sequence[TrialRow], certificate: MeasuredCertificate | None) -
     if measured:
         data += [_best_so_far(measured, len(rows), scale=scale), _measured(measured, scale=scale)]
     data += [trace for trace in (_without_step(rows, scale=scale),) if trace["x"]]
-    if bound:
-        data.append(_bound(bound, len(rows), scale=scale))
+    if bounds:
+        data.append(_bound_so_far(bounds, len(rows), scale=scale))
     return {"data": data, "layout": layout}
+
+
+def _bounds(
+    rows: Sequence[TrialRow], certificate: MeasuredCertificate | None
+) -> Iterable[tuple[int, float]]:
+    """Yield after how many trials what was proven, where it was anything."""
+    for row in rows:
+        if row.optimistic_seconds:
+            yield row.number - 1, row.optimistic_seconds
+    if certificate is not None and certificate.optimistic_seconds:
+        yield len(rows), certificate.optimistic_seconds
 
 
 def _predicted(rows: Sequence[TrialRow], *, scale: float) -> dict[str, Any]:
@@ -222,13 +251,23 @@ def _without_step(rows: Sequence[TrialRow], *, scale: float) -> dict[str, Any]:
     }
 
 
-def _bound(seconds: float, count: int, *, scale: float) -> dict[str, Any]:
+def _bound_so_far(
+    bounds: Sequence[tuple[int, float]], count: int, *, scale: float
+) -> dict[str, Any]:
+    """Return what was proven after each trial; the certificate is the way from it to the best."""
+    places, seconds = [max(place, 0.5) for place, _ in bounds], [bound for _, bound in bounds]
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": "bound",
-        "x": [0.5, count + 0.5],
-        "y": [seconds / scale] * 2,
-        "line": {"width": _LINE_PIXELS, "dash": "dash", "color": "var(--capacity)"},
-        "hovertemplate": f"bound: {quantities.exact_seconds(seconds)}<extra></extra>",
+        "name": "bound so far",
+        "x": [*places, count + 0.5],
+        "y": [bound / scale for bound in (*seconds, seconds[-1])],
+        "line": {
+            "shape": "hv",
+            "width": _LINE_PIXELS,
+            "dash": "dash",
+            "color": "var(--capacity)",
+        },
+        "hovertext": [f"bound: {quantities.exact_seconds(bound)}" for bound in seconds],
+        "hovertemplate": "%{hovertext}<extra></extra>",
     }

@@ -250,6 +250,7 @@ def _trial(
             "description": trial.description,
             "predicted": trial.predicted,
             "fits_probability": trial.fits_probability,
+            "optimistic_seconds": trial.optimistic_seconds,
             "log": f"/v1/runs/{run.id}/logs",
             "run_seconds": max(seconds, 0.0),
             "run_id": run.id,
@@ -298,6 +299,7 @@ def _begin_trial(session: Session, row: TuningRow, decision: NextTrial) -> str:
         description=describe_strategy(plan.strategy),
         predicted=prospect.step_seconds,
         fits_probability=prospect.fits_probability,
+        optimistic_seconds=decision.optimistic_seconds,
     )
     row.under_way = trial.model_dump_json()
     return run_id

@@ -19,9 +19,8 @@ from typing import Any
 
 from planner.answers.explain import describe_strategy
 from planner.cli.template import Template, outcome_of
-from planner.schema.plan import Plan
 from planner.schema.tuning import TuningTrial
-from planner.tuning.knowledge import Candidate
+from planner.tuning.decision import NextTrial
 from planner.tuning.outcome import WARM_UP_STEPS, failure_of
 from planner.units import GIB
 
@@ -39,8 +38,9 @@ class Launch:
     device: str | None = None
 
 
-def trial_of(plan: Plan, launch: Launch, *, number: int, candidate: Candidate) -> TuningTrial:
-    """Return what came of running the plan of `candidate`; nothing survives an interrupt."""
+def trial_of(following: NextTrial, launch: Launch, *, number: int) -> TuningTrial:
+    """Return what came of running the plan; nothing survives an interrupt."""
+    plan, prospect = following.plan, following.candidate.prospect
     launch.folder.mkdir(exist_ok=True)
     plan_path = launch.folder / f"trial-{number}.json"
     log = launch.folder / f"trial-{number}.log"
@@ -56,8 +56,9 @@ def trial_of(plan: Plan, launch: Launch, *, number: int, candidate: Candidate) -
         {
             "strategy": plan.strategy,
             "description": describe_strategy(plan.strategy),
-            "predicted": candidate.prospect.step_seconds,
-            "fits_probability": candidate.prospect.fits_probability,
+            "predicted": prospect.step_seconds,
+            "fits_probability": prospect.fits_probability,
+            "optimistic_seconds": following.optimistic_seconds,
             "log": str(log),
             "run_seconds": time.monotonic() - started,
             **outcome,

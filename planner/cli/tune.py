@@ -290,7 +290,7 @@ def _tuned(tuning: Tuning, launch: Launch, *, out: Path, console: Console) -> Tu
             _keep(out, tuning)
             return tuning
         number = len(tuning.trials) + 1
-        trial = trial_of(following.plan, launch, number=number, candidate=following.candidate)
+        trial = trial_of(following, launch, number=number)
         tuning = tuning.model_copy(update={"trials": (*tuning.trials, trial)})
         _keep(out, tuning)
         console.print(trial_line(tuning, number), markup=False, soft_wrap=True)

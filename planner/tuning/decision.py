@@ -16,10 +16,11 @@ from planner.version import planner_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextTrial:
-    """The plan to try next, and what was known of it before."""
+    """The plan to try next, what was known of it before, and what was proven of all others."""
 
     plan: Plan
     candidate: Candidate
+    optimistic_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def decide(tuning: Tuning, *, on_progress: ProgressCallback | None = None) -> De
     if isinstance(answer, Proposal):
         first = answer.candidates[0]
         plan = plan_of(tuning, first.strategy, number=len(tuning.trials) + 1)
-        return NextTrial(plan=plan, candidate=first)
+        return NextTrial(plan=plan, candidate=first, optimistic_seconds=answer.optimistic_seconds)
     ended = tuning.model_copy(update={"certificate": answer})
     return Ended(certificate=answer, best=best_plan(ended))
 

@@ -39,9 +39,10 @@ EndedBy = Literal["proven", "exhausted", "runs", "minutes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """The plans worth trying, the next one first."""
+    """The plans worth trying, the next one first, and what is proven of all that were not tried."""
 
     candidates: tuple[Candidate, ...]
+    optimistic_seconds: float
 
 
 def next_of(
@@ -75,7 +76,10 @@ def next_of(
     order = ranked([one.prospect for one in candidates], measured=measured, likely=knowledge.likely)
     if not order:
         return _certificate(tuning, bound, "exhausted")
-    return Proposal(candidates=tuple(candidates[place] for place in order))
+    return Proposal(
+        candidates=tuple(candidates[place] for place in order),
+        optimistic_seconds=bound.optimistic_seconds,
+    )
 
 
 def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:

@@ -63,10 +63,30 @@ def a_finished_tuning() -> Tuning:
     plan = a_proven_plan()
     measured = {"outcome": "measured", "run_id": "run-of-a-trial"}
     trials = (
-        a_trial("TP 2, PP 2, DP 2", 1.0, step_seconds=(1.12, 1.1, 1.11), **measured),
-        a_trial("TP 4, DP 2", 0.92, outcome="out_of_memory", reason="CUDA out of memory"),
-        a_trial("PP 4, DP 2", 0.97, outcome="failed", reason="node 0: KeyError: 'labels'"),
-        a_trial("TP 2, DP 4", 1.05, step_seconds=(1.02, 1.03, 1.02), **measured),
+        a_trial(
+            "TP 2, PP 2, DP 2",
+            1.0,
+            optimistic_seconds=0.7,
+            step_seconds=(1.12, 1.1, 1.11),
+            **measured,
+        ),
+        a_trial(
+            "TP 4, DP 2",
+            0.92,
+            outcome="out_of_memory",
+            reason="CUDA out of memory",
+            optimistic_seconds=0.91,
+        ),
+        a_trial(
+            "PP 4, DP 2",
+            0.97,
+            outcome="failed",
+            reason="node 0: KeyError: 'labels'",
+            optimistic_seconds=0.93,
+        ),
+        a_trial(
+            "TP 2, DP 4", 1.05, optimistic_seconds=0.93, step_seconds=(1.02, 1.03, 1.02), **measured
+        ),
     )
     return Tuning(
         model=plan.model,

@@ -170,7 +170,11 @@ def decide_by_count(tuning: Tuning) -> Decision:
         step_seconds=plan.prediction.step_seconds,
         fits_probability=0.97,
     )
-    return NextTrial(plan=plan, candidate=Candidate(strategy=plan.strategy, prospect=prospect))
+    return NextTrial(
+        plan=plan,
+        candidate=Candidate(strategy=plan.strategy, prospect=prospect),
+        optimistic_seconds=0.5 + 0.1 * count,
+    )
 
 
 def a_measured_certificate(tuning: Tuning) -> MeasuredCertificate:

@@ -48,6 +48,8 @@ def test_a_tuning_measures_on_agents_and_ends_with_a_certificate_and_its_best_pl
     assert [trial.step_seconds for trial in tuning.trials] == [(1.5, 1.5), (1.2, 1.2)]
     assert [trial.run_id for trial in tuning.trials] == [first["run_id"], second["run_id"]]
     assert tuning.trials[0].peak_memory_bytes == 10_000_000_000
+    assert [trial.optimistic_seconds for trial in tuning.trials] == [0.5, 0.6]
+    assert second["optimistic_seconds"] == 0.6
     assert tuning.certificate.best_trial == 2
     best = Plan.model_validate(client.get(f"/v1/plans/{found['best_plan_id']}").json())
     assert best.strategy == tuning.trials[1].strategy

@@ -121,6 +121,14 @@ def test_the_budget_of_runs_and_of_minutes_ends_it():
     assert next_of(longer).ended_by == "minutes"
 
 
+def test_a_proposal_says_what_no_plan_is_likely_to_be_faster_than():
+    """Before anything is measured already; no candidate's own optimistic end lies below."""
+    proposal = next_of(a_tuning())
+    ends = [one.prospect.step_seconds.p10 for one in proposal.candidates]
+    assert len(ends) > 1
+    assert 0.5 * min(ends) < proposal.optimistic_seconds <= min(ends)
+
+
 def test_the_first_three_trials_are_of_three_degrees():
     """By what is predicted alone, the second best of all is the first with another micro-batch."""
     done, certificate = finished(a_tuning(runs=3), lambda _: 1.0)
