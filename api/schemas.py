@@ -225,9 +225,12 @@ class KnownModel(WirePart):
 
 
 class KnownDevice(WirePart):
-    """A device that can be named in a cluster."""
+    """A device that can be named in a cluster, with what its profile says of it."""
 
     name: str
+    memory_bytes: float
+    devices_per_node: int | None
+    price_per_device_hour: float | None
 
 
 class ModelList(WirePart):

@@ -212,7 +212,7 @@ def _form(
         complaints=submission.complaints,
         problem=problem,
         models=[item.name for item in catalogue.models().items],
-        devices=[item.name for item in catalogue.devices().items],
+        devices=catalogue.devices().items,
         choices={
             "precision": Precision,
             "optimizer": Optimizer,

@@ -13,6 +13,7 @@ from planner.units import GIB, format_bytes, format_count, format_seconds
 ABSENT = "n/a"
 MINUS = "\N{MINUS SIGN}"
 _EQUAL_RATIO = 5e-4
+_FACTOR_LEAST = 10.0
 
 
 def seconds(value: float | None) -> str:
@@ -23,6 +24,13 @@ def seconds(value: float | None) -> str:
 def exact_seconds(value: float | None) -> str:
     """Return a duration to four digits: `606.2 ms`."""
     return ABSENT if value is None else format_seconds(value)
+
+
+def seconds_between(least: float, most: float) -> str:
+    """Return an interval of durations, the unit once where both have it: `26.1–43 s`."""
+    low, high = seconds(least), seconds(most)
+    number, unit = low.rsplit(" ", 1)
+    return f"{number if high.endswith(f' {unit}') else low}\N{EN DASH}{high}"
 
 
 def memory(value: float | None) -> str:
@@ -51,14 +59,16 @@ def percent(ratio: float | None) -> str:
 
 
 def gap(ratio: float | None) -> str:
-    """Return an optimality gap, which is often small: `0%`, `0.013%`."""
-    return ABSENT if ratio is None else f"{ratio * 100:.2g}%"
+    """Return an optimality gap, which is often small: `0%`, `0.013%`, `100%`."""
+    return ABSENT if ratio is None else f"{ratio * 100:.3g}%"
 
 
 def change(ratio: float) -> str:
-    """Return a relative change with its sign: `+7.0%`, `−1.6%`, `±0%`."""
+    """Return a relative change with its sign, a large one as a factor: `+7.0%`, `±0%`, `×1,306`."""
     if abs(ratio) < _EQUAL_RATIO:
         return "±0%"
+    if ratio + 1.0 >= _FACTOR_LEAST:
+        return f"\N{MULTIPLICATION SIGN}{ratio + 1.0:,.0f}"
     return f"{'+' if ratio > 0 else MINUS}{abs(ratio):.1%}"
 
 
@@ -94,6 +104,11 @@ def day(when: datetime) -> str:
 def clock(when: datetime) -> str:
     """Return a time of day: `06:03 UTC`."""
     return f"{_in_utc(when):%H:%M} UTC"
+
+
+def exact_clock(when: datetime) -> str:
+    """Return a time of day to the second: `06:03:21 UTC`."""
+    return f"{_in_utc(when):%H:%M:%S} UTC"
 
 
 def machine_moment(when: datetime) -> str:
@@ -134,6 +149,7 @@ def objective(value: float, of: Objective) -> str:
 FILTERS = {
     "seconds": seconds,
     "exact_seconds": exact_seconds,
+    "seconds_between": seconds_between,
     "fit": fit_words,
     "fitting": fitting_words,
     "memory": memory,
@@ -148,6 +164,7 @@ FILTERS = {
     "large": large,
     "day": day,
     "clock": clock,
+    "exact_clock": exact_clock,
     "machine_moment": machine_moment,
     "words": words,
     "objective": objective,

@@ -58,6 +58,7 @@ class TuningView:
     trials: tuple[TrialRow, ...]
     claims: tuple[str, ...]
     figure: Figure | None
+    is_bounded: bool
 
 
 def tuning_view(tuning: FleetTuning) -> TuningView:
@@ -77,6 +78,7 @@ def tuning_view(tuning: FleetTuning) -> TuningView:
         trials=rows,
         claims=tuple(f"{claim[:1].upper()}{claim[1:]}." for claim in claims),
         figure=_figure(rows, certificate) if rows else None,
+        is_bounded=any(_bounds(rows, certificate)),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from api.schemas import DeviceList, KnownDevice, KnownModel, ModelList
 from api.services.planner import Planner
+from planner.hardware import device_profile
+from planner.units import GIB
 
 
 class CatalogueService:
@@ -19,5 +21,14 @@ class CatalogueService:
 
     def devices(self) -> DeviceList:
         """Return the devices."""
-        names = self._planner.device_names()
-        return DeviceList(items=tuple(KnownDevice(name=name) for name in names))
+        return DeviceList(items=tuple(_device(name) for name in self._planner.device_names()))
+
+
+def _device(name: str) -> KnownDevice:
+    profile = device_profile(name)
+    return KnownDevice(
+        name=name,
+        memory_bytes=profile.memory_gib * GIB,
+        devices_per_node=None if profile.node is None else profile.node.device_count,
+        price_per_device_hour=profile.price_per_device_hour,
+    )

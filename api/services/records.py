@@ -165,6 +165,8 @@ def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:
     return summary.model_copy(
         update={
             "step_seconds": prediction.step_seconds.p50,
+            "step_seconds_p10": prediction.step_seconds.p10,
+            "step_seconds_p90": prediction.step_seconds.p90,
             "tokens_per_second_per_device": prediction.tokens_per_second_per_device,
             "model_flop_utilization": prediction.model_flop_utilization,
             "cost_per_million_tokens": prediction.cost_per_million_tokens,

@@ -232,10 +232,10 @@ def _judged(gains: Floats) -> tuple[bool, str]:
     """Return whether runs are likelier for what others say, by more than chance has it."""
     chance = float(gains.std(ddof=1)) / math.sqrt(len(gains))
     if gains.mean() > CHANCE_DEVIATIONS * chance:
-        return True, "runs are likelier by what the others say"
+        return True, "knowing the other runs predicts a run better"
     if gains.mean() <= 0.0:
-        return False, "runs are no likelier by what the others say"
-    return False, "runs are likelier by what the others say, but no more than by chance"
+        return False, "knowing the other runs does not predict a run better"
+    return False, "knowing the other runs predicts a run better, but by no more than chance"
 
 
 def _held_out(before: Floats, after: Floats) -> HeldOutErrors:

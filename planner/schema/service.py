@@ -32,7 +32,8 @@ PlanTags = Annotated[tuple[PlanTag, ...], Field(max_length=20)]
 class PlanSummary(Part):
     """A line of the list of plans; what an infeasible answer does not have is null.
 
-    `strategy` is in short; `peak_memory_bytes` and `capacity_bytes` are the fullest stage's.
+    `step_seconds` is p50, beside p10 and p90; `strategy` is in short; `peak_memory_bytes` and
+    `capacity_bytes` are the fullest stage's.
     """
 
     id: str
@@ -44,6 +45,8 @@ class PlanSummary(Part):
     sequence_length: int | None
     created_at: datetime
     step_seconds: float | None = None
+    step_seconds_p10: float | None = None
+    step_seconds_p90: float | None = None
     tokens_per_second_per_device: float | None = None
     model_flop_utilization: float | None = None
     cost_per_million_tokens: float | None = None

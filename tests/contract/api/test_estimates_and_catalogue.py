@@ -31,4 +31,10 @@ def test_an_estimate_needs_a_strategy(client):
 
 def test_known_models_and_devices_are_listed(client):
     assert client.get("/v1/models").json() == {"items": [{"name": "tiny"}]}
-    assert client.get("/v1/devices").json() == {"items": [{"name": "h100-sxm5-80gb"}]}
+    (device,) = client.get("/v1/devices").json()["items"]
+    assert device == {
+        "name": "h100-sxm5-80gb",
+        "memory_bytes": 79.1 * 2**30,
+        "devices_per_node": 8,
+        "price_per_device_hour": 3.0,
+    }

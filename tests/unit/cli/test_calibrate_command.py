@@ -59,7 +59,7 @@ def test_the_profile_says_what_it_rests_on(command, runs, tmp_path):
     done = command("calibrate", runs, "--out", path)
     assert done.exit_code == 0
     said = " ".join(done.stdout.split())
-    assert "taken: runs are likelier by what the others say" in said
+    assert "taken: knowing the other runs predicts a run better" in said
     assert re.search(
         r"a100-sxm4-80gb torch bf16: steps take \d+% longer than predicted, within \d+%, where"
         r" \d+% was known before; 24 runs say \d+% of it",

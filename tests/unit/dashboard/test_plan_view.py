@@ -4,7 +4,8 @@ import pytest
 
 from api.dashboard.plan_view import plan_view, stage_layers
 from api.dashboard.rendering import page
-from planner.schema.plan import MemoryBreakdown
+from api.dashboard.why_view import why_view
+from planner.schema.plan import Interval, MemoryBreakdown
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Stage
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
@@ -149,3 +150,29 @@ def test_the_certificate_of_a_lean_plan_speaks_of_memory():
     ).body.decode()
     assert "no plan has less than 3 GiB on the fullest device" in text
     assert "No strategy of the searched space takes less than" not in text
+
+
+@pytest.mark.parametrize("name", ["plan.html", "why.html"])
+def test_what_is_proven_stands_beside_how_far_predictions_may_be_off(name):
+    step = Interval(p10=0.75, p50=1.0, p90=1.5)
+    plan = a_plan(prediction=a_prediction(step_seconds=step))
+    view = plan_view(plan) if name == "plan.html" else why_view(plan, [])
+    text = page(name, view=view, **UNLABELLED).body.decode()
+    assert "expected between 750 ms and 1.5 s, four times of five" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "gap_ratio", "expected"),
+    [
+        ("optimal", 0.0, "Proven optimal"),
+        ("feasible", 0.02, "Gap 2%"),
+        ("feasible", 1.0, "Nothing proven"),
+    ],
+)
+def test_the_badge_of_a_certificate_says_what_was_proven(status, gap_ratio, expected):
+    certificate = a_certificate(status=status, gap_ratio=gap_ratio)
+    text = page(
+        "plan.html", view=plan_view(a_plan(certificate=certificate)), **UNLABELLED
+    ).body.decode()
+    heading = text[text.index('<h2 id="certificate">') :].split("</h2>")[0]
+    assert expected in heading

@@ -18,6 +18,8 @@ from api.dashboard import quantities
         (quantities.percent(0.5371), "53.7%"),
         (quantities.gap(0.0), "0%"),
         (quantities.gap(0.00013), "0.013%"),
+        (quantities.gap(0.256), "25.6%"),
+        (quantities.gap(1.0), "100%"),
         (quantities.rate(11004.4), "11,004 tokens/s"),
         (quantities.grouped(128256), "128,256"),
         (quantities.grouped(2.561), "2.56"),
@@ -29,6 +31,18 @@ from api.dashboard import quantities
 )
 def test_quantity_reads_with_its_unit(shown, expected):
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "expected"),
+    [
+        (26.14, 43.05, "26.1\N{EN DASH}43 s"),
+        (0.9, 1.1, "900 ms\N{EN DASH}1.1 s"),
+        (0.9, 0.95, "900\N{EN DASH}950 ms"),
+    ],
+)
+def test_an_interval_has_its_unit_once_where_both_ends_have_it(least, most, expected):
+    assert quantities.seconds_between(least, most) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,7 +64,15 @@ def test_what_is_absent_is_said_to_be(show):
 
 @pytest.mark.parametrize(
     ("ratio", "expected"),
-    [(0.07, "+7.0%"), (-0.016, "\N{MINUS SIGN}1.6%"), (0.0, "±0%"), (-0.0004, "±0%")],
+    [
+        (0.07, "+7.0%"),
+        (-0.016, "\N{MINUS SIGN}1.6%"),
+        (0.0, "±0%"),
+        (-0.0004, "±0%"),
+        (8.9, "+890.0%"),
+        (9.0, "\N{MULTIPLICATION SIGN}10"),
+        (1304.6, "\N{MULTIPLICATION SIGN}1,306"),
+    ],
 )
 def test_change_has_a_sign(ratio, expected):
     assert quantities.change(ratio) == expected
