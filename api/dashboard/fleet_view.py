@@ -8,7 +8,7 @@ from typing import Any
 
 from api.dashboard import quantities
 from api.dashboard.charts import Figure, panel
-from api.services.fleet_history import OUTSIDE_CHANCE, FleetGroup, FleetRun
+from api.services.fleet_history import RARE_CHANCE, FleetGroup, FleetRun
 
 _HEIGHT = 300
 _HEADROOM = 1.1
@@ -41,20 +41,20 @@ def fleet_view(groups: Iterable[FleetGroup]) -> FleetView:
 
 
 def _verdict(group: FleetGroup) -> str:
-    count, outside = len(group.recent), group.outside_count
+    count, outside = group.recent_count, group.outside_count
     if count == 1:
         return f"The only run is {'outside' if outside else 'within'} its predicted interval."
     verb = "is" if outside == 1 else "are"
     head = f"{outside} of the newest {count} runs {verb} outside of their predicted intervals"
+    rarity = f"where predictions hold, as many are in {quantities.percent(group.chance)} of cases"
     if group.has_drifted:
         slower = sum(run.ratio > run.high_ratio for run in group.recent)
         way = "slower" if 2 * slower >= outside else "faster"
         return (
-            f"{head}, most of them {way}: where predictions hold, that happens in "
-            f"{quantities.percent(group.chance)} of cases. Look for what changed (network, "
-            "drivers, other jobs), or calibrate on these runs."
+            f"{head}, most of them {way}: {rarity}. Look for what changed (network, drivers, other "
+            "jobs), or calibrate on these runs."
         )
-    return f"{head}; {OUTSIDE_CHANCE:.0%} of runs are outside where predictions hold."
+    return f"{head}: {rarity}; below {RARE_CHANCE:.0%} it is a drift."
 
 
 def _figure(runs: Sequence[FleetRun]) -> Figure:

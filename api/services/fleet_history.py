@@ -80,6 +80,11 @@ class FleetGroup:
         return min((self.runs[-count:] for count in counts), key=_chance)
 
     @property
+    def recent_count(self) -> int:
+        """Return how many those are."""
+        return len(self.recent)
+
+    @property
     def outside_count(self) -> int:
         """Return how many of the newest are outside of their intervals."""
         return _outside_count(self.recent)
@@ -92,7 +97,7 @@ class FleetGroup:
     @property
     def has_drifted(self) -> bool:
         """Return whether so many are outside that predictions do not hold any more."""
-        return len(self.recent) >= LEAST_RUNS and self.chance < RARE_CHANCE
+        return self.recent_count >= LEAST_RUNS and self.chance < RARE_CHANCE
 
 
 def _outside_count(runs: Sequence[FleetRun]) -> int:

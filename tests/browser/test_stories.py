@@ -88,9 +88,11 @@ def test_a_plan_is_named_and_found_by_its_tag_without_scripts(make_page):
     assert pixels_beyond(page, "html") == 0
     page.get_by_role("link", name="nightly").click()
     expect(page.get_by_role("rowheader")).to_have_count(1)
-    for width in (400, 1280):
-        page.set_viewport_size({"width": width, "height": 800})
-        assert pixels_beyond(page, "html, .scroll") == 0
+    for path in (page.url, "/compare?plan=plan-proven"):
+        page.goto(path)
+        for width in (400, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert pixels_beyond(page, "html, .scroll") == 0
 
 
 def pixels_beyond(page: Page, places: str) -> int:

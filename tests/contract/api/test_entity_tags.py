@@ -14,6 +14,7 @@ LISTS = (
     "/v1/plans",
     "/v1/runs",
     "/v1/tunings",
+    "/v1/fleet",
     "/v1/agents",
     "/v1/keys",
     "/v1/projects",

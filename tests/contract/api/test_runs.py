@@ -424,13 +424,15 @@ def test_a_run_that_has_ended_is_not_cancelled(client):
 
 
 def test_a_run_of_another_project_does_not_exist(client, database):
-    run_id, _, _ = running(client)
+    run_id, first, _ = running(client)
+    first.metrics(0, 1, 2, 3)
     with database.engine.begin() as connection:
         connection.execute(text("INSERT INTO projects SELECT 'other', created_at FROM projects"))
         connection.execute(text("UPDATE runs SET project_id = 'other'"))
 
     for path in ("", "/history", "/metrics", "/logs", "/result", "/measured", "/events"):
         assert client.get(f"/v1/runs/{run_id}{path}").status_code == 404
+    assert client.get("/v1/fleet").json() == {"groups": []}
     assert client.post(f"/v1/runs/{run_id}/cancel").status_code == 404
 
 
@@ -453,6 +455,24 @@ def test_metrics_stand_beside_what_was_predicted(client):
     assert [(row["rank"], row["step"]) for row in metrics["items"]] == [
         (rank, step) for rank in (0, 4) for step in (1, 2, 3)
     ]
+
+
+def test_a_fleet_holds_its_runs_against_their_predictions(client):
+    """1.5 s measured where 1 s was predicted, 0.9 to 1.1 s; one run of one is no drift."""
+    run_id, first, second = running(client)
+    assert client.get("/v1/fleet").json() == {"groups": []}
+    for agent in (first, second):
+        agent.metrics(0, 1, 2, 3)
+
+    (group,) = client.get("/v1/fleet").json()["groups"]
+
+    assert (group["has_drifted"], group["recent_count"], group["outside_count"]) == (False, 1, 1)
+    assert group["chance"] == pytest.approx(0.2)
+    assert group["lessons"] is None
+    (run,) = group["runs"]
+    assert (run["run_id"], run["measured_seconds"], run["predicted_seconds"]) == (run_id, 1.5, 1.0)
+    assert (run["low_ratio"], run["ratio"], run["high_ratio"]) == (0.9, 1.5, 1.1)
+    assert run["is_outside"]
 
 
 def test_a_reader_of_metrics_misses_none_and_sees_none_twice(client):

@@ -88,6 +88,15 @@ def test_the_page_says_which_way_runs_drift_and_marks_those_outside() -> None:
     assert colours == ["var(--accent)", *["var(--bad)"] * 3]
 
 
+def test_the_page_says_how_rare_as_many_outside_are_where_that_is_no_drift() -> None:
+    """2 of 3: 3 x 0.2^2 x 0.8 + 0.2^3 = 10.4 %."""
+    (shown,) = fleet_view([a_group(1.0, 1.3, 1.3)]).groups
+    assert shown.verdict == (
+        "2 of the newest 3 runs are outside of their predicted intervals: where predictions hold, "
+        "as many are in 10.4% of cases; below 2% it is a drift."
+    )
+
+
 def test_the_page_shows_what_runs_teach_before_and_after() -> None:
     """Five runs of one plan, all 1.3 times as long as predicted: each is known by the four others.
 
