@@ -259,11 +259,13 @@ _NEMO_VARIABLES = re.compile(
 )
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
-# Their configurations of 2025 are taken to capture graphs unless they say otherwise, by the name of
-# a file that they source and that was not read. Source:
-# mlcommons/training_results_v5.1 `NVIDIA/benchmarks/llama31_8b/implementations/nemo/config_*_8b.sh`
-# (`config_common_cg.sh`), as those of llama2_70b_lora state it
-_CAPTURED = re.compile(r"\btraining_results_v5\.1\b.*\bconfig_[\w-]*tp\d+pp\d+")
+# Those of Llama 3.1 in MLPerf 5.1 source `config_common_cg.sh`, which sets FULL_CUDA_GRAPH=1 and
+# MCORE_CUDA_GRAPH=1; where neither is set, `conf/custom.yaml` captures nothing. Source: files of
+# mlcommons/training_results_v5.1, `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
+# `NVIDIA/benchmarks/llama31_405b/implementations/tyche_ngpu512_ngc25.09_nemo`
+_NEMO_CAPTURED = re.compile(
+    r"\btraining_results_v5\.1\b.*\bllama31_\w+/.*\bconfig_[\w-]*tp\d+pp\d+"
+)
 # `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`), where a row names no more than torch
 _FMS_REPOSITORY = re.compile(r"\bfoundation-model-stack/fms-fsdp\b")
 _FMS = _named("fms-fsdp", Stack.TORCH, narrow_gradients=True)
@@ -287,7 +289,7 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     if found is not None:
         if found.stack is None and run.stack is None:
             assumptions.append(Assumption.STACK_UNKNOWN)
-        captured = _CAPTURED.search(run.source or "") is not None
+        captured = _NEMO_CAPTURED.search(run.source or "") is not None
         return replace(found, launches=False) if captured else found
     if sharding == _OF_MEGATRON_ALONE:
         assumptions.append(Assumption.STACK_OF_SHARDING)

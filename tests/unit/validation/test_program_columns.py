@@ -203,14 +203,15 @@ def test_some_blocks_run_again_whole(changes: dict[str, Any], counts: list[int])
 @pytest.mark.parametrize(
     ("source", "changes", "captured"),
     [
-        ("training_results_v5.1 config_GB300_18x4x1xtp1pp1cp2_8b.sh", {}, True),
-        ("training_results_v5.1 config_MI355X_1x8x1_8b.sh", {}, False),
-        ("training_results_v4.1 config_DGXH100_1x8x1xtp4pp1.sh", {}, False),
-        ("training_results_v5.1 config_x_tp1pp1.sh", {"notes": "FULL_CUDA_GRAPH=0"}, False),
-        ("training_results_v5.1 config_x_tp1pp1.sh", {"cuda_graphs": "none"}, False),
+        ("v5.1 NVIDIA/benchmarks/llama31_8b/nemo/config_GB300_18x4x1xtp1pp1cp2_8b.sh", {}, True),
+        ("v5.1 AMD/benchmarks/llama31_8b/nemo/config_MI355X_1x8x1_8b.sh", {}, False),
+        ("v5.1 NVIDIA/benchmarks/llama2_70b_lora/nemo/config_DGXH200_1x8x1xtp4pp1.sh", {}, False),
+        ("v4.1 NVIDIA/benchmarks/llama31_8b/nemo/config_DGXH100_1x8x1xtp4pp1.sh", {}, False),
+        ("v5.1 x/llama31_8b/config_x_tp1pp1.sh", {"notes": "FULL_CUDA_GRAPH=0"}, False),
+        ("v5.1 x/llama31_8b/config_x_tp1pp1.sh", {"cuda_graphs": "none"}, False),
     ],
 )
-def test_configurations_of_mlperf_of_2025_capture_graphs_unless_they_say_otherwise(
+def test_configurations_of_llama_in_mlperf_of_2025_capture_graphs_unless_they_say_otherwise(
     source: str, changes: dict[str, Any], *, captured: bool
 ) -> None:
-    assert case("NVIDIA NeMo", source=source, **changes).job.cuda_graphs is captured
+    assert case("NeMo", source=f"training_results_{source}", **changes).job.cuda_graphs is captured
