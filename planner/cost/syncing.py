@@ -119,9 +119,12 @@ def step_end_sync(
     """Return what syncing once a step adds to it, [configurations, choices].
 
     ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, or sums them whole where the job says so,
-    under one backward; stages 1 and 2
-    gather parameters once under the next forward; replicas of shards are summed at the end. Stacks
-    that do not overlap wait for all of it, but for gradients where the job overlaps them.
+    under one backward; stages 1 and 2 gather parameters once under the next forward; replicas of
+    shards are summed at the end. Stacks that do not overlap wait for all of it, but for gradients
+    where the job overlaps them, and jobs that do not overlap gradients wait for parameters too.
+
+    Source: Megatron-LM `megatron/training/arguments.py`, which refuses `--overlap-param-gather`
+    without `--overlap-grad-reduce`.
     """
     zero = choices.zero_stage
     whole = (zero == 0) | ((zero == 1) & setting.job.summed_gradients)
@@ -131,7 +134,7 @@ def step_end_sync(
     first_forward = np.where((zero == 1) | (zero == 2), sync.gather_trained, 0.0)
     if setting.overlaps_gradients:
         last_backward = _exposed_in_turns(last_backward, windows.backward, setting, role)
-    if setting.stack.syncs_under_compute:
+    if setting.stack.syncs_under_compute and setting.job.overlapped_gradients is not False:
         first_forward = _exposed_in_turns(first_forward, windows.forward, setting, role)
     return last_backward + first_forward
 

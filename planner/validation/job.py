@@ -229,6 +229,8 @@ def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     `llm/utils/argument.py` (`dtype`); axolotl `utils/models.py` (`torch_dtype`).
     LLaMA-Factory casts what it trains to 32 bits unless asked for `pure_bf16`
     (`model/adapter.py`), and transformers before 5 load in 32 bits unless told otherwise.
+    PEFT gives adapters the type of the weights that they are beside, but for quantised ones: these
+    adapters stay in torch's 32 bits (`tuners/lora/layer.py`, `update_layer`).
     """
     if run.master_weights is not None:
         return not run.master_weights
@@ -238,6 +240,8 @@ def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
         return True
     if program.narrow_states:
         return run.precision in {None, "bf16"} or run.task == "qlora"
+    if program.configured and frozen_bits(run) < _WHOLE_BITS:
+        return False
     if program.narrow_adapters and run.task in _ADAPTED:
         return "deepspeed" not in (run.sharding or "").lower()
     copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())

@@ -173,8 +173,8 @@ _PROGRAMS = (
     _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),
     _named(r"^(nvidia )?nemo", Stack.MEGATRON, narrow_gradients=True, interleaves=True),
     _named("nemo", Stack.MEGATRON, narrow_gradients=True),
-    # `megatron/training/arguments.py`: dropout of 0.1 for all models
-    _named("megatron-lm", Stack.MEGATRON, drops_out=True),
+    # `megatron/training/arguments.py`: dropout of 0.1 everywhere, `--overlap-grad-reduce` is off
+    _named("megatron-lm", Stack.MEGATRON, drops_out=True, overlapped_gradients=False),
     _named("megatron|mcore|primus", Stack.MEGATRON),
     # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
     # `config/parallelism_config.py` (`tp_recompute_allgather`),

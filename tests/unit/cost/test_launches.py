@@ -137,10 +137,11 @@ def test_deepspeed_hides_gradients_where_the_job_overlaps_them() -> None:
 
 
 def test_megatron_waits_for_gradients_where_the_job_does_not_overlap_them() -> None:
+    """Nor does it gather parameters under forward then: `--overlap-param-gather` is refused."""
     here = a_setting(stack=Stack.MEGATRON, length=65536, overlapped_gradients=False)
     sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
     found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
-    assert found == pytest.approx(sync.reduce_scatter.item() + 0.08 * sync.gather_trained.item())
+    assert found == pytest.approx(sync.reduce_scatter.item() + sync.gather_trained.item())
 
 
 def test_megatron_hides_what_it_syncs_under_compute() -> None:

@@ -206,6 +206,8 @@ def test_a_rank_that_no_row_states_is_an_assumption() -> None:
         ({"framework": "torchtune", "precision": "fp32"}, False),
         ({"framework": "HF Trainer + peft", "task": "lora"}, True),
         ({"framework": "HF Trainer + peft", "task": "lora", "sharding": "deepspeed_z2"}, False),
+        ({"framework": "HF Trainer + peft", "task": "qlora", "precision": "w4a16"}, False),
+        ({"framework": "ms-swift / HF Trainer", "task": "lora", "precision": "int8"}, False),
         ({"framework": "ms-swift / HF Trainer", "sharding": "none"}, True),
         ({"framework": "ms-swift / HF Trainer + DeepSpeed", "sharding": "deepspeed_zero2"}, False),
         ({"framework": "axolotl", "sharding": "fsdp"}, False),

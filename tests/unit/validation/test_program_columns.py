@@ -94,6 +94,9 @@ def test_a_row_says_what_gradients_are_reduced_by(
         ("AA-Scaling", None, False),
         ("AA-Scaling", True, True),
         ("DeepSpeed", None, None),
+        ("Megatron-LM", None, False),
+        ("Megatron-LM", True, True),
+        ("Megatron-LM (NeMo perf scripts)", None, None),
         ("PyTorch DDP (NVIDIA DLE, LAMB)", None, False),
     ],
 )
