@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +38,8 @@ from executor.local_ranks import run_local_ranks
 from executor.losses import next_token_loss
 from executor.models.declaration import remove_part
 from executor.models.decoder import Decoder
-from executor.rank_main import adamw, die_with_launcher
+from executor.optimizers import adamw
+from executor.rank_main import LEARNING_RATE, die_with_launcher
 from executor.session import Session
 from executor.telemetry import MemoryMeter
 from executor.updates import state_tensors
@@ -63,6 +65,7 @@ _TIMEOUT = timedelta(minutes=5)
 _MICRO_BATCHES = 4
 _SIZES = {"tiny": (64, 2, 64), "small": (256, 4, 128), "medium": (512, 6, 256)}
 _KINDS = ("ddp", "fully_shard", "1f1b")
+_adamw = partial(adamw, learning_rate=LEARNING_RATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class Planned:
     def __init__(self, plan: Plan) -> None:
         session = Session(plan, device=torch.device("cpu"))
         graph = plan.model.resolved
-        self._trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, adamw)
+        self._trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, _adamw)
         (self._batch,) = session.shard(islice(_batches(plan), 1))
 
     def step(self) -> None:
@@ -135,7 +138,7 @@ class Plain:
                     fully_shard(block)
                 fully_shard(self._model)
             self._run = _whole(trained, inputs[own], targets[own])
-        self._optimizer = adamw(list(self._model.parameters()))
+        self._optimizer = _adamw(list(self._model.parameters()))
 
     def step(self) -> None:
         """Train one step."""

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,8 @@ from benchmarks.page import DOCS, put
 from executor.cores import keep_to_own_cores
 from executor.local_ranks import run_local_ranks
 from executor.losses import next_token_loss
-from executor.rank_main import adamw, die_with_launcher
+from executor.optimizers import adamw
+from executor.rank_main import LEARNING_RATE, die_with_launcher
 from executor.session import Session
 from planner.importers.huggingface import graph_from_huggingface
 from planner.planning import plan
@@ -64,6 +66,7 @@ _FIELDS: dict[str, Any] = {
     "tie_word_embeddings": False,
     "use_cache": False,
 }
+_adamw = partial(adamw, learning_rate=LEARNING_RATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +235,7 @@ def _rank(rank: int, assignment: _Assignment) -> None:
 def _planned_start(folder: Path, source: str) -> object:
     session = Session(Plan.read(folder / "plan.json"), device=torch.device("cpu"))
     weights = folder if source == "loaded" else None
-    return session.parallelize(_build, next_token_loss, adamw, weights=weights)
+    return session.parallelize(_build, next_token_loss, _adamw, weights=weights)
 
 
 def _whole_start(folder: Path, source: str) -> object:
@@ -242,7 +245,7 @@ def _whole_start(folder: Path, source: str) -> object:
         model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
         for parameter in model.parameters():
             parameter.detach().add_(0.0)
-    return model, adamw(list(model.parameters()))
+    return model, _adamw(list(model.parameters()))
 
 
 def _taken(start: Callable[[], object]) -> tuple[float, int]:

@@ -15,6 +15,19 @@ OptimizerFunction = Callable[[list[Any]], Optimizer | Sequence[Optimizer]]
 _NAMED = "named_parameters"
 
 
+def adamw(
+    parameters: Sequence[torch.Tensor], *, learning_rate: float, foreach: bool = False
+) -> Optimizer:
+    """Return AdamW as plans price it: on GPUs in fused kernels, or in torch's default, `foreach`.
+
+    The default takes 4 bytes a parameter beside its states (torch/optim/adamw.py).
+    """
+    is_fused = not foreach and any(item.is_cuda for item in parameters)
+    return torch.optim.AdamW(
+        parameters, lr=learning_rate, foreach=foreach or None, fused=is_fused or None
+    )
+
+
 class Together(Optimizer):
     """Several optimizers of different parameters as one: their groups, states and steps."""
 

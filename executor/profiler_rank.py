@@ -29,6 +29,7 @@ from planner.schema.job import Precision
 
 _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 _SMALL_OPERATORS = 200
+_SLEEP_CYCLES = 50_000_000  # 25 ms at 2 GHz: launching so many takes a few
 _PRODUCT_ROWS, _PRODUCTS_BESIDE = 512, 8
 _LEAST_SHARE = 0.05  # below it noise hides what is measured as a difference
 # About 70 ms of work for a lone rank. Of 12 ms a busy process beside it took nothing: the ratio was
@@ -148,7 +149,7 @@ class _Bench:
         products = tuple(self._products())
         attentions = tuple(self._attentions())
         to_device, from_device = self._copies()
-        kernel = self._small_operator()
+        launch = self._small_operator()
         return MachineFigures(
             device_kind="cuda" if self._device.type == "cuda" else "cpu",
             device_name=_device_name(self._device),
@@ -160,15 +161,15 @@ class _Bench:
             products=products,
             attentions=attentions,
             memory_bytes_per_second=self._memory(),
-            kernel_seconds=kernel,
-            host_seconds_per_kernel=kernel,
+            kernel_seconds=self._small_kernel(launch),
+            host_seconds_per_kernel=launch,
             optimizer_bytes_per_second=self._optimizer(),
             to_device_bytes_per_second=to_device,
             from_device_bytes_per_second=from_device,
             runtime_bytes=_runtime_bytes(self._device),
             lone_speed_ratio=self._lone_speed_ratio(),
             hidden_reduce_ratio=self._hidden_reduce_ratio(),
-            split_operator_seconds=max(self._split_operator() - kernel, 0.0),
+            split_operator_seconds=max(self._split_operator() - launch, 0.0),
             collectives=tuple(self._collectives()),
             conditions=f"torch {torch.__version__}, {before.core_count} cores, load average "
             f"{before.load:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
@@ -262,6 +263,23 @@ class _Bench:
             _chain(one).sum().backward()  # type: ignore[no-untyped-call]
 
         return self._seconds("small operators", both) / (2 * _SMALL_OPERATORS)
+
+    def _small_kernel(self, launch_seconds: float) -> float:
+        """Return the device's own seconds of such an operator, which launching takes on a CPU.
+
+        A GPU is kept busy until the host has launched all of them.
+        """
+        if self._device.type != "cuda":
+            return launch_seconds
+        one = torch.ones(16, device=self._device)
+        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(self._device)
+        torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call] # noqa: SLF001 - as torch's tests
+        begun.record()
+        _chain(one)
+        ended.record()
+        torch.cuda.synchronize(self._device)
+        return float(begun.elapsed_time(ended)) / 1e3 / _SMALL_OPERATORS
 
     def _split_operator(self) -> float:
         """Return the same of an operator on DTensors; only CPU ranks wait for the host."""

@@ -18,6 +18,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from executor.gradients import USUAL_NORM
 from executor.launched_rank import LaunchedRank
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
-from executor.optimizers import OptimizerFunction
+from executor.optimizers import OptimizerFunction, adamw
 from executor.outcome import RankOutcome, write_outcome
 from executor.process_end import end_process
 from executor.rank_place import write_place
@@ -188,7 +189,7 @@ def _losses(session: Session) -> tuple[float | None, ...]:
 
 def _optimizer_function(job: Job) -> OptimizerFunction:
     if job.optimizer is Optimizer.ADAMW:
-        return adamw
+        return partial(adamw, learning_rate=LEARNING_RATE, foreach=job.foreach_optimizer)
     if job.optimizer is Optimizer.SGD:
         return sgd
     raise UnsupportedPlanError(
@@ -197,11 +198,6 @@ def _optimizer_function(job: Job) -> OptimizerFunction:
         value=job.optimizer.value,
         remedy="plan for adamw or sgd, or pass your own optimizer in a script",
     )
-
-
-def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return AdamW as the shipped training uses it."""
-    return torch.optim.AdamW(parameters, lr=LEARNING_RATE)
 
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     exit_without_extras("executor.trials")
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 
 from executor.cores import keep_to_own_cores
 from executor.data import corpus_batches
@@ -37,6 +37,7 @@ from executor.local_ranks import run_local_ranks
 from executor.losses import next_token_loss
 from executor.mesh import RankMesh
 from executor.models.decoder import Decoder
+from executor.optimizers import adamw
 from executor.rank_main import die_with_launcher
 from executor.session import Session
 from executor.trainer import Trainer
@@ -240,7 +241,7 @@ class _Runner:
         self._trainer: Trainer = session.parallelize(
             lambda: Decoder(graph),
             next_token_loss,
-            _adamw,
+            partial(adamw, learning_rate=_LEARNING_RATE),
             max_gradient_norm=USUAL_NORM if job.prices_clipping else None,
         )
         batches = corpus_batches(
@@ -257,10 +258,6 @@ class _Runner:
         slowest = torch.tensor(metrics.seconds, dtype=torch.float64, device=self._device)
         distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
         return float(slowest)
-
-
-def _adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=_LEARNING_RATE)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -2,10 +2,11 @@
 
 `meshwright profile` measures kernels alone. What they lose inside a step (caches that others fill,
 operators that wait for Python, ranks that share cores) only steps tell: three small models are
-trained for some rounds in four layouts each, all layouts in turn, and the rates of the profile are
-scaled to what fits those steps best. No rate leaves what is physically possible: products and
-attention are not faster than alone, operators not quicker launched, memory not faster than what
-reads it, and no network faster than the memory that it runs through.
+trained for some rounds in two to four layouts each, all layouts in turn, and the rates of the
+profile are scaled to what fits those steps best. No rate leaves what is physically possible:
+products and attention are not faster than alone, operators not quicker launched, memory not faster
+than what reads it (on a GPU, than alone), and no network faster than the memory that it runs
+through.
 
 The last rounds count if they agree, else all. How far each step is from what all others say is
 the error that the profile states, with how much its rounds differed.
@@ -49,10 +50,54 @@ BUSY_RATIO = 0.1
 
 _SEQUENCES_PER_RANK = 4
 _BYTES_AN_ADDITION = 12.0
-_HEAD_SIZE, _VOCABULARY_SIZE, _SOLVER_SECONDS = 32, 256, 5.0
+_SOLVER_SECONDS = 5.0
 # Rates of kernels alone are off by up to a factor of two or three, launches inside of modules by
 # up to ten; steps of one round to the next differ by a few percent.
 _RATE_DEVIATION, _HOST_DEVIATION, _NOISE_DEVIATION = 0.7, 1.5, 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """How large a model is: its blocks' width and number, and the length of its sequences."""
+
+    name: str
+    hidden: int
+    blocks: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extent:
+    """What is trained on a kind of device: models whose steps are launches, products, attention."""
+
+    precision: Precision
+    head_size: int
+    vocabulary_size: int
+    sizes: tuple[_Size, ...]
+
+
+_EXTENTS = {
+    "cpu": _Extent(
+        precision=Precision.FP32,
+        head_size=32,
+        vocabulary_size=256,
+        sizes=(
+            _Size(name="narrow", hidden=128, blocks=4, length=128),
+            _Size(name="wide", hidden=320, blocks=4, length=128),
+            _Size(name="long", hidden=192, blocks=4, length=256),
+        ),
+    ),
+    "cuda": _Extent(
+        precision=Precision.BF16,
+        head_size=128,
+        vocabulary_size=8192,
+        sizes=(
+            _Size(name="narrow", hidden=768, blocks=8, length=512),
+            _Size(name="wide", hidden=3072, blocks=2, length=2048),
+            _Size(name="long", hidden=2048, blocks=2, length=8192),
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +122,12 @@ class InSitu:
 def probes(cluster: Cluster) -> tuple[Plan, ...]:
     """Return the plans whose steps tell what kernels alone do not, for the ranks of `cluster`."""
     where = cluster_document(cluster.name, cluster)
+    extent = _EXTENTS[profile_of(cluster, cluster.devices[0]).kind]
     found: list[Plan] = []
-    for graph, length in _models():
+    for size in extent.sizes:
+        graph = _graph(size, extent)
         model = model_document(graph.name, graph)
-        job = _job(cluster.device_count, length)
+        job = _job(cluster.device_count, size.length, extent.precision)
         answer = plan(model, where, job)
         if not isinstance(answer, Plan):
             continue
@@ -137,8 +184,8 @@ def _left_out_error(rows: Sequence[Row], parts: Parts, prior: Prior) -> float:
 def _prior(cluster: Cluster) -> Prior:
     """Return how far rates are likely, and how far they can be, from those of kernels alone.
 
-    Memory moves no more than 12 bytes (two numbers read, one written) for each addition that
-    products make, and a network no more than the memory.
+    The memory of a CPU moves no more than 12 bytes (two numbers read, one written) for each
+    addition that products make, that of a GPU no more than alone, and a network no more than it.
     """
     profile = profile_of(cluster, cluster.devices[0])
     (level,) = profile.levels
@@ -147,7 +194,8 @@ def _prior(cluster: Cluster) -> Prior:
     fastest = max(rates)
     memory = profile.memory_bandwidth_gb_per_second
     additions = 1e3 * profile.peak_tflop_per_second[Precision.FP32] / 2.0
-    memory_most = max(_BYTES_AN_ADDITION * additions / memory, 1.0)
+    on_cpu = profile.kind == "cpu"
+    memory_most = max(_BYTES_AN_ADDITION * additions / memory, 1.0) if on_cpu else 1.0
     least = {
         "memory_efficiency_ratio": -math.log(memory_most),
         "communication_efficiency_ratio": -math.log(max(memory * memory_most / fastest, 1.0)),
@@ -202,13 +250,6 @@ def _row(answer: Plan, seconds: float) -> Row:
     return Row(case=case_of(run), measured_seconds=seconds)
 
 
-def _models() -> Iterator[tuple[ModelGraph, int]]:
-    """Yield models with the length of their sequences: narrow, wide, and long."""
-    yield _graph("narrow", hidden=128, blocks=4), 128
-    yield _graph("wide", hidden=320, blocks=4), 128
-    yield _graph("long", hidden=192, blocks=4), 256
-
-
 def _layouts(graph: ModelGraph, ranks: int) -> Iterator[Strategy]:
     """Yield how a model is split: by data, also in small micro-batches, in stages, and its own."""
     batch = _SEQUENCES_PER_RANK * ranks
@@ -241,28 +282,28 @@ def _strategy(
     return Strategy.model_validate(fields)
 
 
-def _job(ranks: int, length: int) -> Job:
+def _job(ranks: int, length: int, precision: Precision) -> Job:
     return Job(
         global_batch_size=_SEQUENCES_PER_RANK * ranks,
         sequence_length=length,
-        precision=Precision.FP32,
+        precision=precision,
         limits=Limits(solver_seconds=_SOLVER_SECONDS, accepted_gap_ratio=0.5, simplicity_ratio=0.0),
     )
 
 
-def _graph(name: str, *, hidden: int, blocks: int) -> ModelGraph:
-    heads = hidden // _HEAD_SIZE
+def _graph(size: _Size, extent: _Extent) -> ModelGraph:
+    heads = size.hidden // extent.head_size
     block = Block(
         attention=GroupedQueryAttention(
-            head_count=heads, key_value_head_count=heads, head_size=_HEAD_SIZE
+            head_count=heads, key_value_head_count=heads, head_size=extent.head_size
         ),
-        feed_forward=DenseFeedForward(ffn_size=3 * hidden),
+        feed_forward=DenseFeedForward(ffn_size=3 * size.hidden),
     )
     return ModelGraph(
-        name=name,
+        name=size.name,
         architecture="llama",
-        hidden_size=hidden,
-        vocabulary_size=_VOCABULARY_SIZE,
-        maximum_sequence_length=1024,
-        runs=(BlockRun(block=block, block_count=blocks),),
+        hidden_size=size.hidden,
+        vocabulary_size=extent.vocabulary_size,
+        maximum_sequence_length=max(size.length, 1024),
+        runs=(BlockRun(block=block, block_count=size.blocks),),
     )

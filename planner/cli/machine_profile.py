@@ -87,9 +87,8 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
             "fp8": sixteen[0] / 1e12,
             "fp32": full[0] / 1e12,
         },
-        # Kernels alone; what they lose inside a step, `planner.calibration.in_situ` measures on
-        # CPU ranks. GPUs have their stack's.
-        **({"in_situ_efficiency": 1.0} if on_cpu else {}),
+        # Kernels alone; what they lose inside a step, `planner.calibration.in_situ` measures.
+        "in_situ_efficiency": 1.0,
         "gemm": {
             "efficiency": 1.0,
             "inner_size_half": sixteen[1],

@@ -18,6 +18,7 @@ from planner.extras import check_extras
 
 if TYPE_CHECKING:
     from planner.calibration.in_situ import InSitu
+    from planner.network import LevelProfile
     from planner.schema.cluster import Cluster
     from planner.schema.figures import MachineFigures
     from planner.schema.plan import Plan
@@ -63,18 +64,15 @@ def profile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
-    """A machine's cluster, the figures of its kernels, and what steps made of them.
-
-    `in_situ` is `None` on GPUs, whose kernels lose in a step what their stack says.
-    """
+    """A machine's cluster, the figures of its kernels, and what steps made of them."""
 
     cluster: Cluster
     figures: MachineFigures
-    in_situ: InSitu | None
+    in_situ: InSitu
 
 
 def profiled(*, ranks: int | None, device: str | None, seconds: float) -> MachineProfile:
-    """Return the profile of this machine: its kernels, and on CPU ranks steps of small models.
+    """Return the profile of this machine: its kernels, and steps of small models.
 
     Raises:
         InputError: if the executor is not installed, or the machine cannot be measured.
@@ -84,10 +82,9 @@ def profiled(*, ranks: int | None, device: str | None, seconds: float) -> Machin
 
     figures = measured_figures(ranks=ranks, device=device, seconds=seconds)
     alone = measured_cluster(figures)
-    if figures.device_kind != "cpu":
-        return MachineProfile(cluster=alone, figures=figures, in_situ=None)
     plans = probes(alone)
-    in_situ = corrected(alone, plans, measured_trials(plans, seconds=seconds))
+    trials = measured_trials(plans, seconds=seconds, device=figures.device_kind)
+    in_situ = corrected(alone, plans, trials)
     return MachineProfile(cluster=in_situ.cluster, figures=figures, in_situ=in_situ)
 
 
@@ -108,8 +105,8 @@ def measured_figures(*, ranks: int | None, device: str | None, seconds: float) -
         return MachineFigures.read(path)
 
 
-def measured_trials(plans: Sequence[Plan], *, seconds: float) -> tuple[Trial, ...]:
-    """Return the steps of each plan, trained on this machine's CPU ranks until rounds agree.
+def measured_trials(plans: Sequence[Plan], *, seconds: float, device: str) -> tuple[Trial, ...]:
+    """Return the steps of each plan, trained on this machine's ranks until rounds agree.
 
     Raises:
         InputError: if the executor is not installed, or the plans cannot be run.
@@ -120,7 +117,7 @@ def measured_trials(plans: Sequence[Plan], *, seconds: float) -> tuple[Trial, ..
         asked, answer = Path(directory) / "plans.json", Path(directory) / "trials.json"
         asked.write_text(TrialPlans(plans=tuple(plans)).to_json(), encoding="utf-8")
         limit = TRIAL_SECONDS_RATIO * seconds
-        words = [str(asked), "--out", str(answer), "--seconds", str(limit)]
+        words = [str(asked), "--out", str(answer), "--seconds", str(limit), "--device", device]
         _measure("executor.trials", words)
         return Trials.read(answer).trials
 
@@ -144,7 +141,7 @@ def summary_lines(found: MachineProfile) -> list[str]:
 
     cluster, figures = found.cluster, found.figures
     device = profile_of(cluster, cluster.devices[0])
-    attention, (level,) = device.attention, device.levels
+    attention = device.attention
     products = ", ".join(
         f"{name.value} {device.peak_tflop_per_second[name] * 1e3:.1f}"
         for name in (Precision.BF16, Precision.FP32)
@@ -154,16 +151,22 @@ def summary_lines(found: MachineProfile) -> list[str]:
     forward = attention.forward_tflop_per_second * gflop
     backward = attention.backward_tflop_per_second * gflop
     memory, optimizer = device.memory_bandwidth_gb_per_second, device.host.optimizer_gb_per_second
-    network = f"{level.bandwidth_gb_per_second:.2f} GB/s, {level.latency_us:.0f} us for eight ranks"
-    lines = [
+    return [
         f"{cluster.name}: {figures.conditions}",
         f"products: GFLOP/s {products}",
         f"attention: GFLOP/s {measured_in.value} {forward:.1f} forward, {backward:.1f} backward",
         f"memory: {memory:.1f} GB/s, optimizer {optimizer:.2f} GB/s",
         f"small operator: {device.kernel_us:.1f} us",
-        f"network ({figures.backend}): {network}",
+        *_network_lines(device.levels, figures),
+        *in_situ_lines(found.in_situ),
     ]
-    return lines if found.in_situ is None else [*lines, *in_situ_lines(found.in_situ)]
+
+
+def _network_lines(levels: Sequence[LevelProfile], figures: MachineFigures) -> Iterator[str]:
+    """Yield what was measured between ranks, if there are several."""
+    for level in levels if figures.rank_count > 1 else ():
+        bandwidth, latency = level.bandwidth_gb_per_second, level.latency_us
+        yield f"network ({figures.backend}): {bandwidth:.2f} GB/s, {latency:.0f} us for eight ranks"
 
 
 def in_situ_lines(in_situ: InSitu) -> Iterator[str]:

@@ -18,7 +18,8 @@ from planner.hardware import profile_of
 from planner.planning import estimate, resolved_cluster, resolved_model
 from planner.planning import plan as planned
 from planner.schema.cluster import Cluster
-from planner.schema.job import Job
+from planner.schema.figures import AttentionFigure, ProductFigure
+from planner.schema.job import Job, Precision
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Plan
 from planner.schema.scalars import Scalars
@@ -153,3 +154,73 @@ def test_a_machine_that_trains_nothing_is_refused_with_the_reason():
 def test_a_single_rank_has_probes_too():
     lone = measured_cluster(figures(rank_count=1, collectives=[]))
     assert {plan.strategy.world_size for plan in probes(lone)} == {1}
+
+
+@functools.cache
+def _gpu() -> Cluster:
+    """One GPU whose kernels alone are as fast as an H200's."""
+    products = [
+        ProductFigure(
+            precision=precision,
+            rows=8192,
+            inner_size=inner,
+            outer_size=8192,
+            seconds=2.0 * 8192 * 8192 * (inner + 90) / rate,
+        )
+        for precision, rate in ((Precision.BF16, 7.6e14), (Precision.FP32, 5e13))
+        for inner in (512, 8192)
+    ]
+    attentions = [
+        AttentionFigure(
+            precision=Precision.BF16,
+            batch=4,
+            head_count=32,
+            head_size=128,
+            sequence_length=length,
+            forward_seconds=4.0 * 32 * 128 * length**2 * 2.0 / 6e14,
+            backward_seconds=4.0 * 32 * 128 * length**2 * 5.0 / 6e14,
+        )
+        for length in (1024, 16384)
+    ]
+    return measured_cluster(
+        figures(
+            device_kind="cuda",
+            rank_count=1,
+            collectives=[],
+            products=products,
+            attentions=attentions,
+            device_memory_bytes=1.5e11,
+            memory_bytes_per_second=4.3e12,
+            kernel_seconds=2e-6,
+            host_seconds_per_kernel=15e-6,
+            lone_speed_ratio=1.0,
+            hidden_reduce_ratio=1.0,
+        )
+    )
+
+
+def test_what_a_gpu_loses_inside_a_step_is_found():
+    """Steps of the three models tell products, attention, memory and launches apart."""
+    truth = Scalars(
+        compute_efficiency_ratio=0.8, memory_efficiency_ratio=0.9, host_overhead_ratio=3.0
+    )
+    asked = probes(_gpu())
+    assert {plan.job.resolved.precision for plan in asked} == {Precision.BF16}
+    trials = [
+        Trial(strategy=plan.strategy, step_seconds=(_step_seconds(plan, truth),) * 4)
+        for plan in asked
+    ]
+    found = corrected(_gpu(), asked, trials)
+    assert found.scalars.compute_efficiency_ratio == pytest.approx(0.8, rel=0.05)
+    assert found.scalars.host_overhead_ratio == pytest.approx(3.0, rel=0.05)
+    assert found.error_ratio < 0.03
+
+
+def test_the_memory_of_a_gpu_is_no_faster_than_alone():
+    asked = probes(_gpu())
+    quick = Scalars(memory_efficiency_ratio=2.0)
+    trials = [
+        Trial(strategy=plan.strategy, step_seconds=(_step_seconds(plan, quick),) * 4)
+        for plan in asked
+    ]
+    assert corrected(_gpu(), asked, trials).scalars.memory_efficiency_ratio <= 1.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from planner.calibration.in_situ import InSitu
 from planner.cli.machine_profile import device_profile_fields, measured_cluster
 from planner.cli.profile import MachineProfile, summary_lines
 from planner.cost.collectives import all_gather_seconds, reduce_scatter_seconds
@@ -17,6 +18,7 @@ from planner.planning import estimate, resolved_cluster, resolved_model
 from planner.schema.cluster import Cluster
 from planner.schema.figures import MachineFigures
 from planner.schema.job import Job, Precision
+from planner.schema.scalars import Scalars
 from planner.schema.strategy import Strategy
 
 PLATEAU = {"fp32": 50e9, "bf16": 100e9}
@@ -149,17 +151,30 @@ def test_a_plan_takes_the_profile() -> None:
 
 
 def test_the_summary_names_what_was_measured() -> None:
-    lines = summary_lines(MachineProfile(cluster=fitted(), figures=figures(), in_situ=None))
+    lines = summary_lines(_found(fitted(), figures()))
     assert lines[0] == "4xcpu-measured: made up"
     assert "bf16 100.0, fp32 50.0" in lines[1]
     assert lines[2] == "attention: GFLOP/s fp32 20.0 forward, 10.0 backward"
+    assert any(line.startswith("network (gloo): ") for line in lines)
+
+
+def test_of_one_rank_no_network_is_told() -> None:
+    lone = figures(rank_count=1, collectives=[])
+    lines = summary_lines(_found(measured_cluster(lone), lone))
+    assert not any("network" in line for line in lines)
+
+
+def _found(cluster: Cluster, measured: MachineFigures) -> MachineProfile:
+    """A profile whose steps were as its kernels say."""
+    in_situ = InSitu(cluster=cluster, scalars=Scalars(), error_ratio=0.0, variation_ratio=0.0)
+    return MachineProfile(cluster=cluster, figures=measured, in_situ=in_situ)
 
 
 def test_the_name_says_which_gpu_it_is() -> None:
     fields = device_profile_fields(figures(device_kind="cuda", device_name="NVIDIA H200 (SXM)"))
     assert fields["device"] == "cuda-nvidia-h200-sxm-measured"
     assert "overlap" not in fields
-    assert "in_situ_efficiency" not in fields  # their stack's
+    assert fields["in_situ_efficiency"] == 1.0  # until steps have told what it is
 
 
 def _changed(**changes: Any) -> Cluster:
