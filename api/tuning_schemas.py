@@ -65,6 +65,7 @@ class TrialUnderWay(WirePart):
     plan_id: str
     description: str
     predicted: Interval
+    predicted_peak_bytes: float | None = None
     fits_probability: float
     optimistic_seconds: float | None = None
 

@@ -29,16 +29,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.page import DOCS, put
-from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
-from planner.hardware import stack_profile
 from planner.importers.measured_runs import read_measured_runs
-from planner.schema.job import Calibration, LearntRun, Limits
+from planner.schema.job import Calibration, Limits
 from planner.schema.measured_run import MeasuredRun, ProgramColumns
 from planner.tuning.choice import Measured, Prospect, ranked
-from planner.tuning.knowledge import degrees_of
-from planner.tuning.peaks import Peaks, log_room
-from planner.tuning.spread import learnt_together
+from planner.tuning.knowledge import degrees_of, learnt_of, prospect_of
+from planner.tuning.peaks import peak_trial
 from planner.validation.case import Case, case_of
 from planner.validation.measurement import BULK_TIER, measured_fit, measured_seconds
 from planner.validation.reasons import SetAside, Unpriced
@@ -63,16 +60,10 @@ class Cell:
     case: Case
     seconds: float | None
 
-    def prospect(self, calibration: Calibration | None, peaks: Peaks) -> Prospect:
-        """Return what is predicted of it after `calibration`, with the chance that `peaks` give."""
+    def prospect(self, calibration: Calibration | None) -> Prospect:
+        """Return what is predicted of it after `calibration`."""
         job = self.case.job.model_copy(update={"calibration": calibration})
-        found = replace(self.case, job=job).price()
-        room = log_room(found.fits_probability, error_ratio=_error_ratio(self.case))
-        return Prospect(
-            degrees=degrees_of(self.case.strategy),
-            step_seconds=found.step_seconds,
-            fits_probability=peaks.chance(room),
-        )
+        return prospect_of(self.case.strategy, replace(self.case, job=job).price())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +73,11 @@ class Grid:
     name: str
     cells: tuple[Cell, ...]
 
-    def trials(self, places: Iterable[int]) -> tuple[LearntRun, ...]:
+    def timed(self, places: Iterable[int]) -> tuple[Row, ...]:
         """Return those of the layouts at `places` that ran, as they are learnt from."""
         cells = (self.cells[place] for place in places)
         return tuple(
-            learnt_run(Row(case=cell.case, measured_seconds=cell.seconds))
+            Row(case=cell.case, measured_seconds=cell.seconds)
             for cell in cells
             if cell.seconds is not None
         )
@@ -152,10 +143,6 @@ def _name(case: Case) -> str:
     )
 
 
-def _error_ratio(case: Case) -> float:
-    return stack_profile(case.job.stack).memory_error_ratio
-
-
 def outcome(grid: Grid, order: Order, *, run_count: int) -> Outcome:
     """Return what the first `run_count` layouts of an order come to, all where it is shorter."""
     tried = [grid.cells[place].seconds for place in order[:run_count]]
@@ -175,8 +162,7 @@ def at_random(grid: Grid, seed: int) -> Order:
 
 def by_prediction(grid: Grid) -> Order:
     """Return layouts that are likely to fit by predicted steps, then others by their chance."""
-    peaks = Peaks.of((), error_ratio=_error_ratio(grid.cells[0].case))
-    prospects = [cell.prospect(None, peaks) for cell in grid.cells]
+    prospects = [cell.prospect(None) for cell in grid.cells]
     first = ranked(prospects, measured=(), likely=LIKELY)
     rest = [place for place in range(len(prospects)) if place not in first]
     return [*first, *sorted(rest, key=lambda place: -prospects[place].fits_probability)]
@@ -201,14 +187,12 @@ def tuned(grid: Grid) -> Order:
 def _next(grid: Grid, tried: Order) -> int | None:
     """Return what the product chooses next of the layouts that are left, `None` at the end."""
     cells = [grid.cells[place] for place in tried]
-    error = _error_ratio(grid.cells[0].case)
-    rooms = [log_room(c.case.price().fits_probability, error_ratio=error) for c in cells]
-    fitted = [cell.seconds is not None for cell in cells]
-    peaks = Peaks.of(zip(rooms, fitted, strict=True), error_ratio=error)
+    peaked = [peak_trial(cell.case, fitted=cell.seconds is not None) for cell in cells]
     left = [place for place in range(len(grid.cells)) if place not in tried]
-    trials = grid.trials(tried)
-    calibration = learnt_together(trials, name="replay") if trials else None
-    prospects = [grid.cells[place].prospect(calibration, peaks) for place in left]
+    job = grid.cells[0].case.job
+    wanted = job.model_copy(update={"limits": Limits(fits_probability=LIKELY)})
+    calibration = learnt_of(wanted, timed=grid.timed(tried), peaked=peaked)
+    prospects = [grid.cells[place].prospect(calibration) for place in left]
     measured = [
         Measured(degrees=degrees_of(cell.case.strategy), step_seconds=cell.seconds)
         for cell in cells

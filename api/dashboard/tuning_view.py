@@ -40,6 +40,8 @@ class TrialRow:
     fits_probability: float
     optimistic_seconds: float | None
     measured_seconds: float | None
+    predicted_peak_bytes: float | None
+    peak_bytes: float | None
     run_id: str | None
     reason: str | None
     is_best: bool
@@ -116,6 +118,8 @@ def _rows(tuning: FleetTuning) -> Iterable[TrialRow]:
             fits_probability=running.fits_probability,
             optimistic_seconds=running.optimistic_seconds,
             measured_seconds=None,
+            predicted_peak_bytes=running.predicted_peak_bytes,
+            peak_bytes=None,
             run_id=running.run_id,
             reason=None,
             is_best=False,
@@ -133,6 +137,8 @@ def _row(trial: TuningTrial, *, number: int, is_best: bool) -> TrialRow:
         fits_probability=trial.fits_probability,
         optimistic_seconds=trial.optimistic_seconds,
         measured_seconds=trial.typical_seconds if trial.step_seconds else None,
+        predicted_peak_bytes=trial.predicted_peak_bytes,
+        peak_bytes=trial.peak_memory_bytes,
         run_id=trial.run_id,
         reason=trial.reason,
         is_best=is_best,

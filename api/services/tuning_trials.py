@@ -249,6 +249,7 @@ def _trial(
             "strategy": plan.strategy,
             "description": trial.description,
             "predicted": trial.predicted,
+            "predicted_peak_bytes": trial.predicted_peak_bytes,
             "fits_probability": trial.fits_probability,
             "optimistic_seconds": trial.optimistic_seconds,
             "log": f"/v1/runs/{run.id}/logs",
@@ -281,7 +282,7 @@ def _end(session: Session, row: TuningRow, decision: Ended) -> None:
 
 def _begin_trial(session: Session, row: TuningRow, decision: NextTrial) -> str:
     """Queue the run of the plan that is tried next, and return its id."""
-    plan, prospect = decision.plan, decision.candidate.prospect
+    plan, candidate = decision.plan, decision.candidate
     request = RunRequest(
         plan_id=plan.id,
         command=row.command,
@@ -297,8 +298,9 @@ def _begin_trial(session: Session, row: TuningRow, decision: NextTrial) -> str:
         run_id=run_id,
         plan_id=plan.id,
         description=describe_strategy(plan.strategy),
-        predicted=prospect.step_seconds,
-        fits_probability=prospect.fits_probability,
+        predicted=candidate.prospect.step_seconds,
+        predicted_peak_bytes=candidate.peak_bytes,
+        fits_probability=candidate.prospect.fits_probability,
         optimistic_seconds=decision.optimistic_seconds,
     )
     row.under_way = trial.model_dump_json()

@@ -40,7 +40,7 @@ class Launch:
 
 def trial_of(following: NextTrial, launch: Launch, *, number: int) -> TuningTrial:
     """Return what came of running the plan; nothing survives an interrupt."""
-    plan, prospect = following.plan, following.candidate.prospect
+    plan, candidate = following.plan, following.candidate
     launch.folder.mkdir(exist_ok=True)
     plan_path = launch.folder / f"trial-{number}.json"
     log = launch.folder / f"trial-{number}.log"
@@ -56,8 +56,9 @@ def trial_of(following: NextTrial, launch: Launch, *, number: int) -> TuningTria
         {
             "strategy": plan.strategy,
             "description": describe_strategy(plan.strategy),
-            "predicted": prospect.step_seconds,
-            "fits_probability": prospect.fits_probability,
+            "predicted": candidate.prospect.step_seconds,
+            "predicted_peak_bytes": candidate.peak_bytes,
+            "fits_probability": candidate.prospect.fits_probability,
             "optimistic_seconds": following.optimistic_seconds,
             "log": str(log),
             "run_seconds": time.monotonic() - started,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from planner.cost.intervals import SLACK_AT_THE_LIMIT
+from planner.cost.intervals import given_back_ratio
 from planner.hardware import stack_profile
 from planner.hardware_profiles import DeviceProfile
-from planner.schema.job import Job
+from planner.schema.job import Job, LearntPeaks
 from planner.units import GIB
 
 _ROUNDING_RATIO = 1e-12  # so that a plan at the limit has the chance in floating point as well
@@ -25,17 +25,17 @@ class Room:
     peak, z the standard normal quantile of the chance of fitting that the job asks for, R the
     runtime's bytes, s the allocator's slack and s0 what of it remains where memory runs short. The
     second is the peak at which `planner.cost.intervals` finds just that chance.
+
+    Where trials of a tuning say that peaks are f times as large as predicted, R and 1 + s are, k
+    staying what it is, and e is what they leave open. No peak is taken for less than its tensors.
     """
 
     kept_ratio: float
     likely_ratio: float
     runtime_bytes: float
     slack_ratio: float
-
-    @property
-    def given_back_ratio(self) -> float:
-        """Return k: live bytes with slack over those with what remains of it."""
-        return (1.0 + self.slack_ratio) / (1.0 + min(self.slack_ratio, SLACK_AT_THE_LIMIT))
+    given_back_ratio: float
+    error_ratio: float
 
     def capacity_bytes(self, device_bytes: float) -> float:
         """Return the most that a peak may be predicted to take of a device."""
@@ -54,12 +54,29 @@ def room(profile: DeviceProfile, job: Job) -> Room:
     """Return what a job may take of devices of one kind."""
     stack = stack_profile(job.stack)
     runtime_gib = stack.runtime_gib if profile.runtime_gib is None else profile.runtime_gib
-    slack = profile.allocator_slack_ratio
-    return Room(
+    own_slack = profile.allocator_slack_ratio
+    slack = stack.allocator_slack_ratio if own_slack is None else own_slack
+    own = Room(
         kept_ratio=1.0 - job.limits.memory_headroom_ratio,
         likely_ratio=_likely_ratio(job.limits.fits_probability, stack.memory_error_ratio),
         runtime_bytes=runtime_gib * GIB,
-        slack_ratio=stack.allocator_slack_ratio if slack is None else slack,
+        slack_ratio=slack,
+        given_back_ratio=given_back_ratio(slack),
+        error_ratio=stack.memory_error_ratio,
+    )
+    learnt = None if job.calibration is None else job.calibration.peaks
+    return own if learnt is None else _as_learnt(own, learnt, job.limits.fits_probability)
+
+
+def _as_learnt(own: Room, learnt: LearntPeaks, chance: float | None) -> Room:
+    slack = 1.0 + own.slack_ratio
+    factor = max(math.exp(learnt.log_ratio), 1.0 / slack)
+    return replace(
+        own,
+        likely_ratio=_likely_ratio(chance, learnt.error_ratio),
+        runtime_bytes=factor * own.runtime_bytes,
+        slack_ratio=factor * slack - 1.0,
+        error_ratio=learnt.error_ratio,
     )
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 
 from planner.cost.configuration import Configuration, Configurations
-from planner.cost.learnt import learnt_of, points_of
+from planner.cost.learnt import learnt_by, points_of
 from planner.hardware import ClusterHardware, DeviceHardware
 from planner.schema.job import Job, Precision
 from planner.schema.plan import Interval, IntervalCause
@@ -78,10 +78,11 @@ def _shared_left(
 ) -> tuple[float, str]:
     """Return the deviation that runs like this one share, less what is learnt of it, and why."""
     deviation = shared_deviation(kind)
-    if job.calibration is not None:
+    learnt = learnt_by(job)
+    if job.calibration is not None and learnt is not None:
         rows = Configurations.of([configuration])
         points = points_of(workload, kind, job, configurations=rows)
-        left = learnt_of(job.calibration).covariance(points, deviation=deviation)
+        left = learnt.covariance(points, deviation=deviation)
         count, name = len(job.calibration.runs), job.calibration.name
         cause = f"what calibration {name} leaves open, of {count} measured"
         return math.sqrt(max(left.item(), 0.0)), cause
@@ -130,17 +131,25 @@ def step_interval(step_seconds: float, *, width: float) -> Interval:
     return Interval(p10=step_seconds / spread, p50=step_seconds, p90=step_seconds * spread)
 
 
-def peak_at_the_limit(peak_bytes: float, *, runtime_bytes: float, slack_ratio: float) -> float:
+def given_back_ratio(slack_ratio: float) -> float:
+    """Return k: live bytes with slack over those with what remains of it where memory runs short.
+
+        k = (1 + s) / (1 + min(s, s0))
+
+    with s the slack that an allocator takes where there is room. Of 15 reports of jobs that ran out
+    of memory (issues of FastChat, StarCoder, Megatron-LM, DeepSpeed, LitGPT, TRL, Alpaca and
+    others), half had 1.8 % and less of what was allocated reserved beside it, 12 at most 5.8 %: s0.
+    """
+    return (1.0 + slack_ratio) / (1.0 + min(slack_ratio, SLACK_AT_THE_LIMIT))
+
+
+def peak_at_the_limit(peak_bytes: float, *, runtime_bytes: float, given_back_ratio: float) -> float:
     """Return the peak where memory runs short, and the allocator gives back what it need not hold.
 
-        live (1 + min(s, s0)) + runtime,   live = (peak - runtime) / (1 + s)
-
-    with s the slack that it takes where there is room. Of 15 reports of jobs that ran out of memory
-    (issues of FastChat, StarCoder, Megatron-LM, DeepSpeed, LitGPT, TRL, Alpaca and others), half
-    had 1.8 % and less of what was allocated reserved beside it, 12 at most 5.8 %: s0.
+    That is (peak - runtime) / k + runtime.
     """
-    live = max(peak_bytes - runtime_bytes, 0.0) / (1.0 + slack_ratio)
-    return live * (1.0 + min(slack_ratio, SLACK_AT_THE_LIMIT)) + min(runtime_bytes, peak_bytes)
+    held = max(peak_bytes - runtime_bytes, 0.0)
+    return held / given_back_ratio + min(runtime_bytes, peak_bytes)
 
 
 def fits_probability(peak_bytes: float, *, device_bytes: float, error_ratio: float) -> float:

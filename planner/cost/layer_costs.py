@@ -148,13 +148,17 @@ class MemoryLimits:
 
     `capacity_bytes` is what a peak may take (`planner.cost.fitting`). Of it the runtime takes
     `runtime_bytes`, and the allocator `slack_ratio` of what is live, so that
-    `live_capacity_bytes` is what tensors may take.
+    `live_capacity_bytes` is what tensors may take. `given_back_ratio` is how much less the latter
+    are where memory runs short, and `error_ratio` the standard deviation of the logarithm of true
+    over predicted peak.
     """
 
     device_bytes: float
     capacity_bytes: float
     runtime_bytes: float
     slack_ratio: float
+    given_back_ratio: float
+    error_ratio: float
     host_capacity_bytes: float
 
     @property

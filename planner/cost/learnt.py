@@ -155,3 +155,9 @@ class Learnt:
 def learnt_of(calibration: Calibration) -> Learnt:
     """Return what the runs of a calibration say, worked out once."""
     return Learnt.of(calibration.runs)
+
+
+def learnt_by(job: Job) -> Learnt | None:
+    """Return what the runs of a job's calibration say, `None` without any."""
+    calibration = job.calibration
+    return learnt_of(calibration) if calibration is not None and calibration.runs else None

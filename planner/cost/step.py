@@ -22,7 +22,7 @@ from planner.cost.simulate import STAGES_MOST
 from planner.cost.simulated import simulated_step
 from planner.cost.stage import RankSchedule, StageTotals, stage_totals
 from planner.cost.timing import ScheduleTiming, schedule_timing
-from planner.hardware import ClusterHardware, stack_profile
+from planner.hardware import ClusterHardware
 from planner.schema.job import Job
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown
 from planner.schema.strategy import Strategy
@@ -158,7 +158,6 @@ def _prediction(
     job: Job,
 ) -> Prediction:
     configuration = priced.prices.configuration
-    stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length
     flop = tokens * needed_flop_per_token(workload, job, length)
@@ -182,20 +181,17 @@ def _prediction(
             and stage.host_memory_bytes <= stage.host_capacity_bytes
             for stage in stages
         ),
-        fits_probability=min(
-            _fits_probability(stage, limits[stage.stage], error_ratio=stack.memory_error_ratio)
-            for stage in stages
-        ),
+        fits_probability=min(_fits_probability(stage, limits[stage.stage]) for stage in stages),
     )
 
 
-def _fits_probability(stage: StagePrediction, limits: MemoryLimits, *, error_ratio: float) -> float:
+def _fits_probability(stage: StagePrediction, limits: MemoryLimits) -> float:
     peak = peak_at_the_limit(
         stage.peak_memory_bytes,
         runtime_bytes=limits.runtime_bytes,
-        slack_ratio=limits.slack_ratio,
+        given_back_ratio=limits.given_back_ratio,
     )
-    return fits_probability(peak, device_bytes=limits.device_bytes, error_ratio=error_ratio)
+    return fits_probability(peak, device_bytes=limits.device_bytes, error_ratio=limits.error_ratio)
 
 
 def step_seconds(totals: Sequence[StageTotals], *, repeats: float) -> float:

@@ -28,7 +28,7 @@ from planner.cost.layer_costs import (
     StageFixed,
 )
 from planner.cost.layers import layer_bytes, layer_costs, layer_seconds, local_states
-from planner.cost.learnt import learnt_of, points_of
+from planner.cost.learnt import learnt_by, points_of
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.states import LocalParameters
@@ -191,11 +191,12 @@ def learnt_factors(
     workload: ModelWorkload, hardware: DeviceHardware, job: Job, configurations: Configurations
 ) -> Floats | None:
     """Return by what measured runs have all seconds scaled, [configurations]; None without any."""
-    if job.calibration is None:
+    learnt = learnt_by(job)
+    if learnt is None:
         return None
     points = points_of(workload, hardware, job, configurations=configurations)
     deviation = shared_deviation(hardware)
-    return np.exp(learnt_of(job.calibration).log_factors(points, deviation=deviation))
+    return np.exp(learnt.log_factors(points, deviation=deviation))
 
 
 _Timed = TypeVar("_Timed", bound=LayerSeconds)
@@ -260,6 +261,8 @@ def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
         capacity_bytes=own.capacity_bytes(hardware.device_memory_bytes),
         runtime_bytes=own.runtime_bytes,
         slack_ratio=own.slack_ratio,
+        given_back_ratio=own.given_back_ratio,
+        error_ratio=own.error_ratio,
         host_capacity_bytes=_store_bytes(hardware, job),
     )
 

@@ -6,6 +6,7 @@ References here are names and documents only, never paths: whoever may read file
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from planner.schema.job import Job, OffloadStore, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.plan import ResolvedCluster, ResolvedJob, ResolvedModel
 from planner.schema.strategy import Offload
+from planner.units import counted
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
 
@@ -152,7 +154,7 @@ def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, t
     if global_batch_size is None:
         global_batch_size = _default_batch(sequence_length, cluster.device_count)
         assumptions.append(f"global_batch_size {global_batch_size} was assumed (about 4 M tokens)")
-    assumptions.extend(_uncalibrated(job, cluster))
+    assumptions.extend(_by_calibration(job, cluster))
     whole = job.model_copy(
         update={
             "sequence_length": sequence_length,
@@ -180,8 +182,8 @@ def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ..
     return tuple(said)
 
 
-def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
-    """Return which devices the job's calibration has no runs of under its stack.
+def _by_calibration(job: Job, cluster: Cluster) -> list[str]:
+    """Return what the job's calibration says of memory, and which devices it has no runs of.
 
     Raises:
         InputError: if it is of an earlier version.
@@ -195,10 +197,19 @@ def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
             value=job.calibration.name,
             remedy="run `meshwright calibrate` again on the same runs, or leave it out",
         )
+    found, peaks = [], job.calibration.peaks
+    if peaks is not None:
+        trials = counted(peaks.trial_count, "trial")
+        found.append(
+            f"by {trials}, peaks of memory were taken for {math.exp(peaks.log_ratio):.2f} of what "
+            f"is predicted without, with a deviation of {peaks.error_ratio:.1%}"
+        )
+    if not job.calibration.runs:
+        return found
     known = {run.device for run in job.calibration.runs if run.stack is job.stack}
     said = f"calibration {job.calibration.name} has no runs under {job.stack.value} of"
     rest = [name for name in cluster.devices if name not in known]
-    return [f"{said} {name}: what others say of it was assumed" for name in rest]
+    return [*found, *(f"{said} {name}: what others say of it was assumed" for name in rest)]
 
 
 def _check_nvme(job: Job, cluster: Cluster) -> None:

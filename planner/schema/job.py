@@ -220,11 +220,23 @@ class LearntRun(Part):
     common_deviation: Annotated[float, Field(ge=0, le=10)] = later(0.0)
 
 
+class LearntPeaks(Part):
+    """What trials of a tuning say of peaks of memory: true over predicted, its logarithm normal.
+
+    `log_ratio` is its mean, `error_ratio` its standard deviation, of `trial_count` trials.
+    """
+
+    log_ratio: Annotated[float, Field(ge=-10, le=10)]
+    error_ratio: Annotated[float, Field(gt=0, le=10)]
+    trial_count: PositiveCount
+
+
 class Calibration(Part):
     """Runs that were learnt from; `digest` is of the document they stand in.
 
     `spread_ratio` is how much wider intervals are than deviations of runs say, by how far trials of
-    a tuning were found to differ.
+    a tuning were found to differ. `peaks` is what its trials say of memory, which it may do where
+    no step was measured.
 
     Earlier versions kept factors by device of one stack in place of runs. Plans that were made with
     these can be read, and nothing is planned with them any more.
@@ -234,12 +246,13 @@ class Calibration(Part):
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(())
     spread_ratio: Annotated[float, Field(gt=0, le=1000)] = later(1.0)
+    peaks: LearntPeaks | None = later(None)
     stack: Stack | None = later(None)
     devices: dict[Name, JsonValue] | None = later(None)
 
     @model_validator(mode="after")
     def _has_learnt(self) -> Self:
-        if bool(self.runs) is bool(self.devices):
+        if (bool(self.runs) or self.peaks is not None) is bool(self.devices):
             raise ValueError(
                 "runs must be one or more, and devices stands in older documents alone"
             )
@@ -248,7 +261,7 @@ class Calibration(Part):
     @property
     def is_superseded(self) -> bool:
         """Return whether it has what earlier versions kept."""
-        return not self.runs
+        return bool(self.devices)
 
 
 class Job(Document):

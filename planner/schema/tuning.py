@@ -28,9 +28,10 @@ class TuningBudget(Part):
 class TuningTrial(Part):
     """One plan that was tried, and what came of it.
 
-    `predicted` and `fits_probability` are what was known before it ran, with all that earlier
-    trials had taught, and `optimistic_seconds` what was proven then: of no plan that was not tried
-    was the chance of a step below it more than one in ten. `step_seconds` are the steps after
+    `predicted`, `predicted_peak_bytes` and `fits_probability` are what was known before it ran,
+    with all that earlier trials had taught, and `optimistic_seconds` what was proven then: of no
+    plan that was not tried was the chance of a step below it more than one in ten. Peaks are of
+    live tensors on the fullest rank, as ranks count them. `step_seconds` are the steps after
     warm-up, of the slowest rank each, where it was measured; `reason` says why it was not, in one
     line, and `log` is the file (a service's path where its agents ran it, as run `run_id`) with all
     that it printed. `run_seconds` is how long it took from its start to its end.
@@ -39,6 +40,7 @@ class TuningTrial(Part):
     strategy: Strategy
     description: Text
     predicted: Interval
+    predicted_peak_bytes: Amount | None = None
     fits_probability: Ratio
     optimistic_seconds: Amount | None = None
     outcome: Literal["measured", "out_of_memory", "failed"]

@@ -27,7 +27,7 @@ from planner.cost.intervals import (
     shared_deviation,
     spread_ratio,
 )
-from planner.cost.learnt import Points, learnt_of, points_of
+from planner.cost.learnt import Points, learnt_by, points_of
 from planner.hardware import DeviceHardware
 from planner.ilp.problem import DEGREES, Found
 from planner.requests.resolution import Request
@@ -120,10 +120,11 @@ def _widths_on(request: Request, kind: DeviceHardware, part: Configurations) -> 
     job, deviation = request.job.resolved, shared_deviation(kind)
     own = own_deviation(request.workload, kind, job, host_ratio=HOST_RATIO_MOST)
     variances = np.full(len(part), deviation**2)
-    if job.calibration is not None:
+    learnt = learnt_by(job)
+    if learnt is not None:
         points = points_of(request.workload, kind, job, configurations=part)
         sizes, whose = np.unique(points.sizes, axis=0, return_inverse=True)
         few = Points(sizes=sizes, kinds=points.kinds[: len(sizes)])
-        left = learnt_of(job.calibration).covariance(few, deviation=deviation)
+        left = learnt.covariance(few, deviation=deviation)
         variances = np.maximum(np.diag(left), 0.0)[whose.ravel()]
     return np.asarray(P90_DEVIATIONS * spread_ratio(job) * np.sqrt(variances + own**2))

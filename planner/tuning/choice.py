@@ -7,8 +7,8 @@ the chance that it fits, the plan of the largest expected saving is tried:
 
 with m and v the mean and the deviation of log T. Before anything is measured it is the plan that is
 predicted to be the fastest. Plans without the chance of fitting that is asked for are passed over.
-Until it is known how far layouts differ (`planner.tuning.spread`), plans of degrees that were not
-measured yet come first; from then on those whose p10 is no less than b are passed over.
+The second that is measured is of other degrees than the first. Once it is known how far layouts
+differ (`planner.tuning.spread`), those whose p10 is no less than b are passed over.
 
 Source: Jones, Schonlau and Welch 1998, doi:10.1023/A:1008306431147, equation 15.
 """
@@ -78,7 +78,7 @@ def ranked(
     if measured:
         best_seconds = min(one.step_seconds for one in measured)
         fitting.sort(key=lambda i: -prospects[i].expected_saving(best_seconds))
-    if cutoff is None:
-        known = {one.degrees for one in measured}
+    known = {one.degrees for one in measured}
+    if cutoff is None and len(known) == 1:
         fitting.sort(key=lambda i: prospects[i].degrees in known)
     return tuple(fitting)

@@ -1,34 +1,32 @@
 """Knowledge: what a tuning's trials teach of plans that have not been tried.
 
 Measured steps calibrate the cost model, together with the runs that the job's own calibration has,
-and say how far layouts differ here (`planner.tuning.spread`). Trials that fitted, or ran out of
-memory, say how far peaks are from those predicted (`planner.tuning.peaks`); a search then has
-devices of D exp(-(d - d0)) bytes, with d the room that a plan needs to fit with the chance that the
-job asks for, and d0 that without any trial. Devices are never taken for larger than they are.
+and say how far layouts differ here (`planner.tuning.spread`). Measured peaks, and runs out of
+memory, calibrate peaks and how surely they are known (`planner.tuning.peaks`). Both are in the
+job's calibration, by which searches and predictions go.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
-from planner.errors import InputError
 from planner.hardware import stack_profile
 from planner.ilp.problem import DEGREES
-from planner.planning import estimate, estimates
+from planner.planning import estimate
 from planner.requests.resolution import Request, resolved_request
-from planner.requests.variation import with_cluster, with_group
-from planner.schema.job import LearntRun
+from planner.schema.job import Calibration, Job
 from planner.schema.measured_run import MeasuredRun
-from planner.schema.plan import Estimate
+from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import Tuning, TuningTrial
 from planner.tuning.choice import Degrees, Measured, Prospect
-from planner.tuning.peaks import Peaks, log_room
+from planner.tuning.peaks import PeakTrial, learnt_peaks, peak_trial
 from planner.tuning.spread import learnt_together
+from planner.units import GIB
 from planner.validation.case import Case
 
 _NAME = "of this tuning"
@@ -37,23 +35,26 @@ _NO_CHANCE_ASKED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A plan that has not been tried, with what is predicted of it after all trials."""
+    """A plan that has not been tried, with what is predicted of it after all trials.
+
+    `peak_bytes` is of the tensors of its fullest stage, which is what trials measure.
+    """
 
     strategy: Strategy
     prospect: Prospect
+    peak_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """The request with what was learnt of steps, and what was learnt of peaks."""
+    """The request whose job carries what trials teach, and the chance of fitting it asks for."""
 
     request: Request
-    peaks: Peaks
     likely: float
 
     @staticmethod
-    def of(tuning: Tuning) -> Knowledge:
-        """Return what the trials of `tuning` teach.
+    def of(tuning: Tuning, *, peaks_of: Sequence[TuningTrial] | None = None) -> Knowledge:
+        """Return what the trials of `tuning` teach, of memory those of `peaks_of` alone.
 
         Raises:
             InputError: if model, cluster and job do not go together.
@@ -61,8 +62,9 @@ class Knowledge:
         request = resolved_request(tuning.model, tuning.cluster, tuning.job.resolved)
         limit = request.job.resolved.limits.fits_probability
         return Knowledge(
-            request=_calibrated(request, tuning.trials),
-            peaks=Peaks.of(_fitted(request, tuning.trials), error_ratio=_error_ratio(request)),
+            request=_calibrated(
+                request, tuning.trials, tuning.trials if peaks_of is None else peaks_of
+            ),
             likely=_NO_CHANCE_ASKED if limit is None else limit,
         )
 
@@ -74,31 +76,38 @@ class Knowledge:
             for strategy in strategies
         )
         return tuple(
-            Candidate(strategy=answer.strategy, prospect=self._prospect(answer))
+            Candidate(
+                strategy=answer.strategy,
+                prospect=prospect_of(answer.strategy, answer.prediction),
+                peak_bytes=self._peak_bytes(answer.prediction),
+            )
             for answer in answers
         )
 
-    def _prospect(self, priced: Estimate) -> Prospect:
-        known = priced.prediction
-        room = log_room(known.fits_probability, error_ratio=_error_ratio(self.request))
-        return Prospect(
-            degrees=degrees_of(priced.strategy),
-            step_seconds=known.step_seconds,
-            fits_probability=self.peaks.chance(room),
-        )
+    def _peak_bytes(self, prediction: Prediction) -> float:
+        """Return the most that tensors of a stage take, as trials have it."""
+        calibration = self.request.job.resolved.calibration
+        learnt = None if calibration is None else calibration.peaks
+        stages = prediction.stages
+        tensors = max(stage.peak_memory_bytes - stage.memory_bytes.runtime for stage in stages)
+        return tensors * (1.0 if learnt is None else math.exp(learnt.log_ratio))
 
-    def within_memory(self) -> Request:
-        """Return the request with as much less memory as makes what fits likely to fit."""
-        known = log_room(self.likely, error_ratio=_error_ratio(self.request))
-        ratio = math.exp(known - self.peaks.least_room(self.likely))
-        if ratio >= 1.0:
+    def with_peaks_as_shipped(self) -> Request:
+        """Return the request without what trials say of memory."""
+        calibration = self.request.job.resolved.calibration
+        if calibration is None or calibration.peaks is None:
             return self.request
-        cluster = self.request.cluster.resolved
-        for kind in self.request.hardware.kinds:
-            for name in kind.node_groups:
-                memory = ratio * kind.device_memory_bytes
-                cluster = with_group(cluster, name, memory_bytes=memory)
-        return with_cluster(self.request, cluster)
+        shipped = calibration.model_copy(update={"peaks": None}) if calibration.runs else None
+        return _with_calibration(self.request, shipped)
+
+
+def prospect_of(strategy: Strategy, prediction: Prediction) -> Prospect:
+    """Return what is predicted of a plan as something that may be tried."""
+    return Prospect(
+        degrees=degrees_of(strategy),
+        step_seconds=prediction.step_seconds,
+        fits_probability=prediction.fits_probability,
+    )
 
 
 def degrees_of(strategy: Strategy) -> Degrees:
@@ -115,41 +124,61 @@ def measured_of(tuning: Tuning) -> tuple[Measured, ...]:
     )
 
 
-def _error_ratio(request: Request) -> float:
-    return stack_profile(request.job.resolved.stack).memory_error_ratio
+def learnt_of(job: Job, *, timed: Sequence[Row], peaked: Sequence[PeakTrial]) -> Calibration | None:
+    """Return what trials of a job teach beside what it had learnt before, `None` for nothing."""
+    known = job.calibration
+    if timed:
+        earlier = known.runs if known is not None else ()
+        known = learnt_together(list(map(learnt_run, timed)), name=_NAME, earlier=earlier)
+    peaks = learnt_peaks(
+        peaked,
+        error_ratio=stack_profile(job.stack).memory_error_ratio,
+        chance=job.limits.fits_probability,
+    )
+    if peaks is None:
+        return known
+    return (
+        Calibration(name=_NAME, peaks=peaks)
+        if known is None
+        else known.model_copy(update={"peaks": peaks})
+    )
 
 
-def _fitted(request: Request, trials: Sequence[TuningTrial]) -> Iterator[tuple[float, bool]]:
-    """Yield the room that each trial's prediction left, and whether it fitted."""
-    tried = [trial for trial in trials if trial.outcome != "failed"]
-    for trial, answer in zip(tried, _priced(request, tried), strict=True):
-        if not isinstance(answer, InputError):
-            chance = answer.prediction.fits_probability
-            room = log_room(chance, error_ratio=_error_ratio(request))
-            yield room, trial.outcome == "measured"
-
-
-def _priced(request: Request, trials: Sequence[TuningTrial]) -> Iterator[Estimate | InputError]:
-    strategies = [trial.strategy for trial in trials]
-    return estimates(request.model, request.cluster, request.job.resolved, strategies)
-
-
-def _calibrated(request: Request, trials: Sequence[TuningTrial]) -> Request:
-    """Return the request whose job carries what measured trials teach."""
-    own = [_learnt(request, trial) for trial in trials if trial.outcome == "measured"]
-    if not own:
-        return request
+def _calibrated(
+    request: Request, timed: Sequence[TuningTrial], peaked: Sequence[TuningTrial]
+) -> Request:
+    """Return the request whose job carries what trials teach of steps, and of peaks."""
+    rows = [
+        Row(case=_case(request, trial), measured_seconds=trial.typical_seconds)
+        for trial in timed
+        if trial.outcome == "measured"
+    ]
+    seen = [
+        peak_trial(_case(request, trial), fitted=trial.outcome == "measured")
+        for trial in peaked
+        if trial.outcome != "failed"
+    ]
     job = request.job.resolved
-    earlier = job.calibration.runs if job.calibration is not None else ()
-    calibration = learnt_together(own, name=_NAME, earlier=earlier)
+    return _with_calibration(request, learnt_of(job, timed=rows, peaked=seen))
+
+
+def _with_calibration(request: Request, calibration: Calibration | None) -> Request:
+    job = request.job.resolved
+    if calibration == job.calibration:
+        return request
     learnt = job.model_copy(update={"calibration": calibration})
     return resolved_request(request.model, request.cluster, learnt)
 
 
-def _learnt(request: Request, trial: TuningTrial) -> LearntRun:
-    """Return a measured trial as a run that is learnt from, priced without any calibration."""
-    case = Case(
-        run=MeasuredRun(steps_s=trial.step_seconds),
+def _case(request: Request, trial: TuningTrial) -> Case:
+    """Return a trial as a run that is learnt from, to be priced without any calibration."""
+    peak = trial.peak_memory_bytes
+    return Case(
+        run=MeasuredRun(
+            steps_s=trial.step_seconds,
+            peak_mem_gib=peak / GIB if peak else None,
+            mem_class="torch_allocated" if peak else None,
+        ),
         graph=request.model.resolved,
         cluster=request.cluster.resolved,
         hardware=request.hardware,
@@ -159,4 +188,3 @@ def _learnt(request: Request, trial: TuningTrial) -> LearntRun:
         assumptions=(),
         breaches=(),
     )
-    return learnt_run(Row(case=case, measured_seconds=trial.typical_seconds))

@@ -1,39 +1,71 @@
-"""Peaks: what trials that fitted, or did not, say of the memory that others need.
+"""Peaks: what trials say of the memory that other plans need.
 
 The logarithm of true over predicted peak is g + e, normal around 0 with the standard deviation s
 that `planner.cost.intervals.fits_probability` goes by. Plans of one job on one machine share g, of
-variance q s^2; e is a plan's own, of variance (1 - q) s^2. With d = log(D / p) the room that a
-prediction p leaves of a device of D bytes, and S = s sqrt(1 - q),
+variance q s^2; e is a plan's own, of the deviation S = r s sqrt(1 - q). Of a trial that was
+measured its ratio y is known, of another only whether it fitted. With d = log(D / p) the room that
+a prediction p leaves of a device of D bytes,
 
-    P(fits | g) = Phi((d - g) / S),   P(out of memory | g) = 1 - P(fits | g),
+    p(y | g, r) = phi((y - g) / S) / S,   P(fits | g, r) = Phi((d - g) / S),
 
-and the posterior of g is its prior times the likelihoods of all trials. A trial without memory
-moves g up, one that fits moves it down, each the more the less it was to be expected.
+and the posterior of g and r is their prior times the likelihoods of all trials. A trial without
+memory moves g up, one that fits without a measured peak moves it down, each the more the less it
+was to be expected. r is by how much plans differ more, or less, than is stated, as of steps
+(`planner.tuning.spread`): a^2 v / r^2 is chi-squared with v degrees of freedom. It is 1 until
+something was measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
 from planner.cost.configuration import Floats
+from planner.hardware import stack_profile
+from planner.schema.job import LearntPeaks
+from planner.validation.case import Case
+from planner.validation.comparison import Pair, memory_pair
 
 SHARED_RATIO = 0.5
 """q. Of 37 groups of four and more published runs of one source and model, the means of
 log(measured / predicted peak) differ by a standard deviation of 0.098, and runs within the median
 group by 0.094."""
 
+DEGREES_OF_FREEDOM, SCALE = 1.5, 0.45
+"""v and a^2: the likeliest of 24 published groups (`python -m benchmarks.spread`), of which the
+variance within goes from 0.03 to 16 times (1 - q) s^2."""
+
+_EVEN_CHANCE_JUDGED_AT = 0.9
 _REACH = 5.0  # standard deviations of g that are looked at on either side
 _NODES = 201
-_HALVINGS = 60
+_LEAST_SPREAD, _MOST_SPREAD, _SPREADS = 0.1, 20.0, 41
+_HALVINGS = 50
 _NEAREST = 1e-15  # to 0 and 1 that chances are told apart
+_erf = np.vectorize(math.erf, otypes=[np.float64])
 
-Trial = tuple[float, bool]
-"""The room of a plan that was tried, and whether it fitted."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakTrial:
+    """What came of a plan whose prediction left `room`: y where it was measured."""
+
+    room: float
+    fitted: bool
+    log_ratio: float | None = None
+
+
+def peak_trial(case: Case, *, fitted: bool) -> PeakTrial:
+    """Return a run as what is learnt of peaks from, priced as its job has it."""
+    prediction, error = case.price(), stack_profile(case.job.stack).memory_error_ratio
+    pair = memory_pair([case], [prediction]) if fitted else None
+    return PeakTrial(
+        room=log_room(prediction.fits_probability, error_ratio=error),
+        fitted=fitted,
+        log_ratio=math.log(pair.measured / pair.predicted) if isinstance(pair, Pair) else None,
+    )
 
 
 def log_room(chance: float, *, error_ratio: float) -> float:
@@ -42,30 +74,55 @@ def log_room(chance: float, *, error_ratio: float) -> float:
     return error_ratio * NormalDist().inv_cdf(inside)
 
 
+def learnt_peaks(
+    trials: Sequence[PeakTrial], *, error_ratio: float, chance: float | None
+) -> LearntPeaks | None:
+    """Return what trials say, as a normal that has its mean and its quantile of `chance`.
+
+    `error_ratio` is s. A chance of one half or less is of no tail: there the quantile is that of
+    0.9.
+    """
+    if not trials:
+        return None
+    tail = _EVEN_CHANCE_JUDGED_AT if chance is None or chance <= 0.5 else chance
+    peaks = Peaks.of(trials, error_ratio=error_ratio)
+    deviation = (peaks.least_room(tail) - peaks.mean) / NormalDist().inv_cdf(tail)
+    return LearntPeaks(log_ratio=peaks.mean, error_ratio=deviation, trial_count=len(trials))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """The posterior of g: `weights` of `nodes`, which sum to 1; `own_deviation` is S."""
+    """The posterior: `weights` [g, r] of `nodes` of g and `deviations` S, which sum to 1."""
 
     nodes: Floats
+    deviations: Floats
     weights: Floats
-    own_deviation: float
 
     @staticmethod
-    def of(trials: Iterable[Trial], *, error_ratio: float) -> Peaks:
+    def of(trials: Sequence[PeakTrial], *, error_ratio: float) -> Peaks:
         """Return what trials say, given the deviation s of one prediction."""
-        deviations = np.linspace(-_REACH, _REACH, _NODES)
-        nodes = deviations * error_ratio * math.sqrt(SHARED_RATIO)
-        own = error_ratio * math.sqrt(1.0 - SHARED_RATIO)
-        logs = -0.5 * deviations**2
-        for room, fitted in trials:
-            chances = _chances(room, nodes, own)
-            logs = logs + np.log(np.maximum(chances if fitted else 1.0 - chances, 1e-300))
+        standard = np.linspace(-_REACH, _REACH, _NODES)
+        nodes = standard * error_ratio * math.sqrt(SHARED_RATIO)
+        spreads, priors = np.ones(1), np.zeros(1)
+        if any(trial.log_ratio is not None for trial in trials):
+            spreads = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, _SPREADS)
+            priors = -DEGREES_OF_FREEDOM * (np.log(spreads) + 0.5 * SCALE / spreads**2)
+        deviations = spreads * error_ratio * math.sqrt(1.0 - SHARED_RATIO)
+        logs = -0.5 * standard[:, None] ** 2 + priors
+        for trial in trials:
+            logs = logs + _log_likelihoods(trial, nodes, deviations)
         weights = np.exp(logs - logs.max())
-        return Peaks(nodes=nodes, weights=weights / weights.sum(), own_deviation=own)
+        return Peaks(nodes=nodes, deviations=deviations, weights=weights / weights.sum())
+
+    @property
+    def mean(self) -> float:
+        """Return what g is expected to be."""
+        return float(self.weights.sum(axis=1) @ self.nodes)
 
     def chance(self, room: float) -> float:
         """Return the chance of fitting of a plan that has not been tried."""
-        return min(float(self.weights @ _chances(room, self.nodes, self.own_deviation)), 1.0)
+        each = _chances(room, self.nodes, self.deviations)
+        return min(float((self.weights * each).sum()), 1.0)
 
     def least_room(self, chance: float) -> float:
         """Return the least d at which a plan has a chance of fitting."""
@@ -76,7 +133,16 @@ class Peaks:
         return high
 
 
-def _chances(room: float, nodes: Floats, deviation: float) -> Floats:
-    """Return P(fits | g) at each of `nodes`, [nodes]."""
-    distances = (room - nodes) / (deviation * math.sqrt(2.0))
-    return np.array([0.5 * (1.0 + math.erf(distance)) for distance in distances])
+def _log_likelihoods(trial: PeakTrial, nodes: Floats, deviations: Floats) -> Floats:
+    """Return those of a trial at each g and r, [g, r]."""
+    if trial.log_ratio is not None:
+        off = (trial.log_ratio - nodes[:, None]) / deviations
+        return np.asarray(-0.5 * off**2 - np.log(deviations))
+    chances = _chances(trial.room, nodes, deviations)
+    return np.asarray(np.log(np.maximum(chances if trial.fitted else 1.0 - chances, 1e-300)))
+
+
+def _chances(room: float, nodes: Floats, deviations: Floats) -> Floats:
+    """Return P(fits | g, r), [g, r]."""
+    distances = (room - nodes[:, None]) / (deviations * math.sqrt(2.0))
+    return np.asarray(0.5 * (1.0 + _erf(distances)))

@@ -21,7 +21,7 @@ from planner.requests.inquiry import Inquiry
 from planner.requests.resolution import Request
 from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit, Limits, Objective
-from planner.schema.plan import Certificate, Explanation, Plan
+from planner.schema.plan import Certificate, Estimate, Explanation, Plan
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import MeasuredCertificate, Tuning
 from planner.tuning.bound import Bound, bound_of
@@ -59,10 +59,10 @@ def next_of(
     knowledge = Knowledge.of(tuning)
     seconds = tuning.job.resolved.limits.solver_seconds
     inquiry = Inquiry.within(seconds, on_progress=on_progress)
-    searched = _Search(tuning=tuning, request=knowledge.within_memory(), inquiry=inquiry)
+    searched = _Search(tuning=tuning, request=knowledge.request, inquiry=inquiry)
     found, bound = searched.groups()
     if found is None and tuning.trials and tuning.best_index is None:
-        searched = replace(searched, request=knowledge.request)
+        searched = replace(searched, request=knowledge.with_peaks_as_shipped())
         found, bound = searched.groups()
     ended = _ended_by_budget(tuning)
     measured = measured_of(tuning)
@@ -83,12 +83,15 @@ def next_of(
 
 
 def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
-    """Return the plan by which trial `number` runs, with its prediction after all trials so far.
+    """Return the plan by which trial `number` runs, its step predicted after all trials so far.
 
-    Its own certificate claims what the tuning's has proven, nothing before its end.
+    Of memory it goes by what was known when it was proposed. Its own certificate claims what the
+    tuning's has proven, nothing before its end.
     """
-    request = Knowledge.of(tuning).request
-    priced = estimate(request.model, request.cluster, request.job.resolved, strategy)
+    known = Knowledge.of(tuning, peaks_of=tuning.trials[: number - 1])
+    request, priced = _priced(known.request, strategy)
+    if not priced.prediction.fits:  # proposed although nothing was likely to fit any more
+        request, priced = _priced(known.with_peaks_as_shipped(), strategy)
     described = f"{describe_strategy(priced.strategy)}: trial {number} of a tuning"
     if tuning.certificate is not None:
         described += f"; {claim(tuning.certificate)}"
@@ -104,6 +107,10 @@ def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
         warnings=priced.warnings,
         planner_version=planner_version(),
     )
+
+
+def _priced(request: Request, strategy: Strategy) -> tuple[Request, Estimate]:
+    return request, estimate(request.model, request.cluster, request.job.resolved, strategy)
 
 
 def _plan_certificate(seconds: float, measured: MeasuredCertificate | None) -> Certificate:

@@ -75,7 +75,7 @@ def compare(case: Case) -> Comparison:
         case=case,
         prediction=prediction,
         step=_step(case, prediction),
-        memory=_memory(cases, each),
+        memory=memory_pair(cases, each),
         fit=_fit(case, prediction),
     )
 
@@ -88,7 +88,8 @@ def _step(case: Case, prediction: Prediction) -> Pair | SetAside:
     return Pair(predicted=interval.p50, measured=seconds, p10=interval.p10, p90=interval.p90)
 
 
-def _memory(cases: Sequence[Case], predictions: Sequence[Prediction]) -> Pair | SetAside:
+def memory_pair(cases: Sequence[Case], predictions: Sequence[Prediction]) -> Pair | SetAside:
+    """Return the peak as it was measured, and as each way to read the run predicts it, together."""
     measured = measured_peak_bytes(cases[0].run)
     if isinstance(measured, SetAside):
         return measured

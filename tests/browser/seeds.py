@@ -61,7 +61,11 @@ def a_wide_plan() -> Plan:
 def a_finished_tuning() -> Tuning:
     """Four trials: two measured, one out of memory, one that failed; all others are slower."""
     plan = a_proven_plan()
-    measured = {"outcome": "measured", "run_id": "run-of-a-trial"}
+    measured = {
+        "outcome": "measured",
+        "run_id": "run-of-a-trial",
+        "peak_memory_bytes": 63.5 * GIB,
+    }
     trials = (
         a_trial(
             "TP 2, PP 2, DP 2",
@@ -116,6 +120,7 @@ def a_trial(description: str, predicted: float, **changes: Any) -> TuningTrial:
         "strategy": a_strategy(),
         "description": description,
         "predicted": Interval(p10=0.9 * predicted, p50=predicted, p90=1.1 * predicted),
+        "predicted_peak_bytes": 60.0 * GIB,
         "fits_probability": 0.97,
     }
     return TuningTrial(**{**fields, **changes})

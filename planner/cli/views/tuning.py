@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.schema.plan import Interval
 from planner.schema.tuning import Tuning, TuningTrial
 from planner.tuning.words import certificate_lines
-from planner.units import format_seconds
+from planner.units import format_bytes, format_seconds
 
 
 def trial_line(tuning: Tuning, number: int) -> str:
@@ -35,6 +35,13 @@ def _interval(step: Interval) -> str:
 
 def _outcome(trial: TuningTrial) -> str:
     if trial.outcome == "measured":
-        return f"measured {format_seconds(trial.typical_seconds)}"
+        return f"measured {format_seconds(trial.typical_seconds)}{_peak(trial)}"
     said = "out of memory" if trial.outcome == "out_of_memory" else "failed"
     return f"{said}: {trial.reason}; see {trial.log}"
+
+
+def _peak(trial: TuningTrial) -> str:
+    if trial.peak_memory_bytes is None or trial.predicted_peak_bytes is None:
+        return ""
+    measured, foreseen = map(format_bytes, (trial.peak_memory_bytes, trial.predicted_peak_bytes))
+    return f"; tensors took {measured}, predicted {foreseen}"

@@ -28,6 +28,7 @@ from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget
 from planner.tuning.choice import Prospect
 from planner.tuning.decision import Decision, Ended, NextTrial
 from planner.tuning.knowledge import Candidate, degrees_of
+from planner.units import GIB
 from tests.builders import a_cluster, a_model, a_plan, a_prediction, a_strategy
 
 Listener = Callable[[Progress], None] | None
@@ -170,11 +171,9 @@ def decide_by_count(tuning: Tuning) -> Decision:
         step_seconds=plan.prediction.step_seconds,
         fits_probability=0.97,
     )
-    return NextTrial(
-        plan=plan,
-        candidate=Candidate(strategy=plan.strategy, prospect=prospect),
-        optimistic_seconds=0.5 + 0.1 * count,
-    )
+    candidate = Candidate(strategy=plan.strategy, prospect=prospect, peak_bytes=30.0 * GIB)
+    optimistic_seconds = 0.5 + 0.1 * count
+    return NextTrial(plan=plan, candidate=candidate, optimistic_seconds=optimistic_seconds)
 
 
 def a_measured_certificate(tuning: Tuning) -> MeasuredCertificate:

@@ -76,6 +76,10 @@ def test_a_line_says_what_was_predicted_and_what_came_of_it():
     assert trial_line(tuning, 1) == (
         "trial 1 of 3: TP 2: predicted 500 ms (400 ms to 600 ms), measured 500 ms"
     )
+    gib = 2.0**30
+    metered = a_trial(peak_memory_bytes=63.5 * gib, predicted_peak_bytes=60.0 * gib)
+    line = trial_line(a_tuning(trials=(metered,)), 1)
+    assert line.endswith("measured 500 ms; tensors took 63.5 GiB, predicted 60 GiB")
     assert trial_line(tuning, 2).endswith("out of memory: CUDA; see a.log")
 
 

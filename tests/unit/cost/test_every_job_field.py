@@ -33,6 +33,7 @@ _SEARCHED = "says what is searched, and changes no price"
 REASONS = {
     "objective": "says which plan is best, of the same prices",
     "calibration.digest": "names where runs are from",
+    "calibration.peaks.trial_count": "says how many trials the other two rest on",
     "calibration.stack": "is of calibrations of earlier versions, which are refused",
     "calibration.devices": "is of calibrations of earlier versions, which are refused",
     "schema_version": "is of the document",
@@ -224,9 +225,10 @@ def changes_a_prediction(path: str, tried: Sequence[Scene]) -> bool:
 
 
 def calibration(stack: str) -> dict[str, Any]:
-    """A calibration of one run that took as long as predicted."""
+    """A calibration of one run that took as long as predicted, and of two peaks."""
     run = a_learnt_run(device=DEVICE, stack=stack, log_error=0.1)
-    return {"name": "ours", "runs": [run.model_dump(mode="json")]}
+    peaks = {"log_ratio": 0.1, "error_ratio": 0.1, "trial_count": 2}
+    return {"name": "ours", "runs": [run.model_dump(mode="json")], "peaks": peaks}
 
 
 @pytest.mark.parametrize("path", sorted(FIELDS))

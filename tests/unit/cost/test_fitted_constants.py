@@ -12,6 +12,7 @@ from planner.cost.intervals import EXPONENTS, LARGE_WIDTH, SHARED_DEVIATION
 from planner.cost.learnt import APART, DOUBLINGS
 from planner.hardware import device_profile, stack_profile
 from planner.schema.job import Stack
+from planner.tuning import peaks
 from planner.tuning.spread import DEGREES_OF_FREEDOM
 
 PAGE = Path(__file__).parents[3] / "docs" / "accuracy.md"
@@ -48,6 +49,7 @@ SHIPPED = {
     "what is a run's own": (1 + len(EXPONENTS), LARGE_WIDTH),
     "what runs share": (SHARED_DEVIATION, DOUBLINGS, APART),
     "how far layouts of one job differ": (DEGREES_OF_FREEDOM,),
+    "how far peaks of one job's layouts differ": (peaks.DEGREES_OF_FREEDOM, peaks.SCALE),
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from planner.cost.fitting import Room, room
 from planner.errors import DocumentError
 from planner.hardware import device_profile
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
-from planner.schema.job import Job, Limits
+from planner.schema.job import Calibration, Job, LearntPeaks, Limits
 from planner.schema.plan import Plan
 from planner.units import GIB
 from tests.builders import a_job
@@ -19,6 +22,18 @@ DEVICE_BYTES = 80.0 * GIB
 
 def a_room(limits: Limits) -> Room:
     return room(H100, a_job(limits=limits))
+
+
+def a_room_by_hand(**changes: float) -> Room:
+    fields = {
+        "kept_ratio": 0.95,
+        "likely_ratio": 0.8,
+        "runtime_bytes": 2.0 * GIB,
+        "slack_ratio": 0.1,
+        "given_back_ratio": 1.0,
+        "error_ratio": 0.134,
+    }
+    return Room(**{**fields, **changes})
 
 
 def test_a_job_asks_for_a_chance_of_95_percent_unless_told_otherwise() -> None:
@@ -51,18 +66,18 @@ def test_a_likely_fit_leaves_room_for_the_error_and_counts_on_slack_given_back()
     2 + 1.080550 x (0.802190 x 80 - 2) = 69.183 GiB where the runtime takes 2 GiB.
     """
     likely = a_room(Limits(fits_probability=0.95)).likely_ratio
-    own = Room(kept_ratio=0.95, likely_ratio=likely, runtime_bytes=2.0 * GIB, slack_ratio=0.1)
+    own = a_room_by_hand(likely_ratio=likely, slack_ratio=0.1, given_back_ratio=1.1 / 1.018)
     assert likely == pytest.approx(0.802190, abs=1e-6)
     assert own.capacity_bytes(DEVICE_BYTES) / GIB == pytest.approx(69.183, abs=1e-3)
 
 
 def test_an_allocator_that_gives_all_its_slack_back_leaves_the_bare_quantile() -> None:
-    own = Room(kept_ratio=1.0, likely_ratio=0.8, runtime_bytes=2.0 * GIB, slack_ratio=0.0)
+    own = a_room_by_hand(kept_ratio=1.0, slack_ratio=0.0)
     assert own.capacity_bytes(DEVICE_BYTES) == pytest.approx(64.0 * GIB)
 
 
 def test_a_device_that_its_runtime_fills_has_no_room() -> None:
-    own = Room(kept_ratio=0.95, likely_ratio=0.8, runtime_bytes=20.0 * GIB, slack_ratio=0.1)
+    own = a_room_by_hand(runtime_bytes=20.0 * GIB, given_back_ratio=1.1 / 1.018)
     assert own.capacity_bytes(1.0 * GIB) == 0.0
 
 
@@ -98,3 +113,32 @@ def test_a_strategy_below_the_chance_does_not_fit_and_above_it_does() -> None:
 def test_certainty_is_refused() -> None:
     with pytest.raises(DocumentError, match="less than 1"):
         Job.from_fields({"limits": {"fits_probability": 1.0}}, source="job")
+
+
+def learnt_room(log_ratio: float, error_ratio: float) -> Room:
+    peaks = LearntPeaks(log_ratio=log_ratio, error_ratio=error_ratio, trial_count=2)
+    return room(H100, a_job(calibration=Calibration(name="trials", peaks=peaks)))
+
+
+def test_peaks_that_trials_found_larger_by_a_fifth_take_a_fifth_more() -> None:
+    """1.2 (2 + 1.1 x 40) = 55.2 GiB of 40 GiB of tensors where the runtime takes 2 GiB."""
+    shipped, own = a_room(Limits()), learnt_room(math.log(1.2), 0.134)
+    tensors = 40.0 * GIB
+    peaks = [one.runtime_bytes + (1.0 + one.slack_ratio) * tensors for one in (shipped, own)]
+    assert peaks[1] == pytest.approx(1.2 * peaks[0])
+    assert own.given_back_ratio == shipped.given_back_ratio == pytest.approx(1.1 / 1.018)
+
+
+def test_what_trials_leave_less_open_may_be_fuller() -> None:
+    """C = R + k (exp(-1.64485 x 0.12) 80 - R), exp(-0.197383) = 0.820872, R = 1.5, k = 1.08055.
+
+    1.5 + 1.080550 x (65.6698 - 1.5) = 70.839 GiB.
+    """
+    own = replace(learnt_room(0.0, 0.12), runtime_bytes=1.5 * GIB)
+    assert own.capacity_bytes(DEVICE_BYTES) / GIB == pytest.approx(70.839, abs=1e-3)
+    shipped = replace(a_room(Limits()), runtime_bytes=1.5 * GIB)
+    assert own.capacity_bytes(DEVICE_BYTES) > shipped.capacity_bytes(DEVICE_BYTES)
+
+
+def test_no_peak_is_taken_for_less_than_its_tensors() -> None:
+    assert learnt_room(-0.5, 0.134).slack_ratio == pytest.approx(0.0)

@@ -14,6 +14,7 @@ from planner.cost.intervals import (
     LARGE_WIDTH,
     SHARED_DEVIATION,
     fits_probability,
+    given_back_ratio,
     interval_causes,
     peak_at_the_limit,
     step_interval,
@@ -133,9 +134,10 @@ def test_a_device_without_memory_holds_nothing() -> None:
 def test_an_allocator_gives_back_what_it_need_not_hold() -> None:
     """Of 80 live and 2 of the runtime it holds 90 where there is room, and 83.44 at the limit."""
     peak = 80.0 * 1.1 + 2.0
-    tight = peak_at_the_limit(peak, runtime_bytes=2.0, slack_ratio=0.1)
+    tight = peak_at_the_limit(peak, runtime_bytes=2.0, given_back_ratio=given_back_ratio(0.1))
     assert tight == pytest.approx(80.0 * 1.018 + 2.0)
 
 
 def test_an_allocator_with_less_slack_has_no_more_at_the_limit() -> None:
-    assert peak_at_the_limit(82.8, runtime_bytes=2.0, slack_ratio=0.01) == pytest.approx(82.8)
+    assert given_back_ratio(0.01) == 1.0
+    assert peak_at_the_limit(82.8, runtime_bytes=2.0, given_back_ratio=1.0) == pytest.approx(82.8)

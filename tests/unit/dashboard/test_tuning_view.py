@@ -46,6 +46,9 @@ def test_each_trial_has_its_outcome_beside_its_prediction():
         (3, "failed", None, False),
         (4, "measured", 1.02, True),
     ]
+    peaks = [(row.predicted_peak_bytes, row.peak_bytes) for row in view.trials]
+    assert peaks[0] == (60.0 * 2**30, 63.5 * 2**30)
+    assert peaks[1] == (60.0 * 2**30, None)
     assert view.best == view.trials[3]
     assert view.trials[1].reason == "CUDA out of memory"
 

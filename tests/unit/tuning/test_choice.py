@@ -51,10 +51,10 @@ def test_nothing_is_ruled_out_by_fewer_than_three_steps():
     assert ranked(some, measured=measured(0.8, 1.5), likely=0.95) == (0, 1)
 
 
-def test_plans_of_other_degrees_come_first_until_three_were_measured():
+def test_plans_of_other_degrees_come_first_until_two_were_measured():
     some = [a_prospect(0.9, tensor=1), a_prospect(1.0, tensor=8), a_prospect(0.95, tensor=2)]
-    assert ranked(some, measured=measured(1.0, 1.1), likely=0.95) == (1, 0, 2)
-    assert ranked(some, measured=measured(1.0, 1.1, 1.2), likely=0.95) == (0, 2, 1)
+    assert ranked(some, measured=measured(1.0), likely=0.95) == (2, 1, 0)
+    assert ranked(some, measured=measured(1.0, 1.1), likely=0.95) == (0, 2, 1)
 
 
 def test_of_two_as_fast_the_less_certain_may_save_more():
