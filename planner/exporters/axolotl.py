@@ -23,11 +23,17 @@ from planner.exporters.fully_sharded import (
 from planner.exporters.job_fields import OPTIMIZERS
 from planner.exporters.yaml_lines import Fields, yaml_text
 from planner.schema.job import Precision
+from planner.schema.model_kind import scores_sequences
 from planner.schema.plan import Plan
 from planner.schema.strategy import Offload
 
 _SHARDER = Sharder(name="Axolotl")
 _DEEPSPEED_FILE = "deepspeed.json"
+_REWARD_MODEL: Fields = {
+    "model_type": "AutoModelForSequenceClassification",
+    "num_labels": 1,
+    "reward_model": True,
+}
 
 
 def export_axolotl(plan: Plan, target: str) -> Export:
@@ -86,6 +92,7 @@ def _step(draft: Draft) -> Fields:
         fields["optimizer"] = names[job.optimizer]
     if job.gradient_clipping is not None:
         fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
+    fields |= _REWARD_MODEL if scores_sequences(draft.plan.model.resolved) else {}
     return fields | (axolotl_adapters(job.adapters) if job.adapters is not None else {})
 
 

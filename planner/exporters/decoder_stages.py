@@ -8,7 +8,9 @@ count.
 from __future__ import annotations
 
 from planner.exporters.draft import Draft, refusal
+from planner.schema.hybrid_pattern import block_letters
 from planner.schema.model import ModelGraph
+from planner.schema.model_kind import ModelKind, model_kind
 from planner.schema.strategy import Strategy
 
 # Programs whose multimodal models keep the towers on the first stage, beside the embedding:
@@ -16,29 +18,50 @@ from planner.schema.strategy import Strategy
 _TOWERS_ON_THE_FIRST_STAGE = frozenset(
     {"megatron-lm", "megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron"}
 )
+# Stages of a hybrid are cut by bars in `--hybrid-layer-pattern`, from Megatron-LM 0.16 on.
+_HYBRID_STAGES = frozenset({"megatron-lm"})
 _NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2", "nanotron"})
+# `models/common/decoder.py` of torchtitan 0.3.0 refuses tied embeddings in a pipeline, and
+# `models/qwen3/model/model.py` of 0.2.2 asserts that each stage has both.
+_UNTIED_STAGES = frozenset({"torchtitan", "torchtitan-0.2"})
 
 
 def pipeline_obstacle(graph: ModelGraph, target: str) -> str | None:
     """Return why the target has no pipeline of the model at all, None where it may have one."""
     if target not in _TOWERS_ON_THE_FIRST_STAGE | _NAMED_BLOCKS:
         return None
-    towers = graph.tower_block_count
+    if target in _NAMED_BLOCKS:
+        return _one_decoders_obstacle(graph, target) or _layers_obstacle(graph, target)
+    return _layers_obstacle(graph, target)
+
+
+def _layers_obstacle(graph: ModelGraph, target: str) -> str | None:
+    """Return why the program's stages are not of the model's blocks."""
     if graph.cross_sources():
         return (
-            f"its stages are of one decoder, and the {towers} encoder blocks of {graph.name} are "
-            "read across by its decoder"
+            f"its stages are of one decoder, and the {graph.tower_block_count} encoder blocks of "
+            f"{graph.name} are read across by its decoder"
         )
-    if towers and target in _NAMED_BLOCKS:
-        return (
-            f"its stages are of decoder layers, and {towers} of {graph.name}'s "
-            f"{graph.block_count} blocks are of a tower before them"
-        )
-    if graph.is_hybrid:
+    if graph.is_hybrid and (target not in _HYBRID_STAGES or block_letters(graph) is None):
         return (
             f"its stages are of whole layers, of which {graph.name} has "
             f"{graph.decoder_layer_count} in {graph.block_count} blocks"
         )
+    return None
+
+
+def _one_decoders_obstacle(graph: ModelGraph, target: str) -> str | None:
+    """Return why stages of blocks by name, from embedding to head, are not the model's."""
+    if graph.tower_block_count and not graph.cross_sources():
+        return (
+            f"its stages are of decoder layers, and {graph.tower_block_count} of {graph.name}'s "
+            f"{graph.block_count} blocks are of a tower before them"
+        )
+    kind = model_kind(graph)
+    if kind not in {ModelKind.DECODER, ModelKind.ENCODER_DECODER}:
+        return f"its stages are of a decoder that predicts tokens, and {graph.name} is {kind.value}"
+    if graph.tied_embeddings and target in _UNTIED_STAGES:
+        return f"its stages have weights of their own, and {graph.name} ties its embeddings"
     return None
 
 

@@ -13,11 +13,18 @@ from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.job_fields import job_losses
-from planner.exporters.strategy_fields import refused_fields, shown
+from planner.exporters.model_fields import context_obstacle, model_losses, refuse_model
+from planner.exporters.strategy_fields import STRATEGY_FIELDS, refused_fields, shown
 from planner.exporters.strategy_fields import remedy as remedy_of
 from planner.schema.job import Framework, Job
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Offload, Strategy
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    ContextParallelKind,
+    LayerGroup,
+    Offload,
+    Strategy,
+)
 
 _STRENGTH = tuple(ActivationCheckpointing)
 _FRAMEWORKS = {
@@ -70,15 +77,17 @@ def first_draft(plan: Plan, target: str) -> Draft:
     """Return the plan's own strategy in its canonical form, with stages left unplaced.
 
     Raises:
-        InputError: if the target does not train what the job does, or has not a field's value.
+        InputError: if the target does not train the model or what the job does, or has not a
+            field's value.
     """
-    own = canonical(plan.strategy)
+    own, graph = canonical(plan.strategy), plan.model.resolved
+    refuse_model(graph, target)
     stages = tuple(stage.model_copy(update={"device_group": None}) for stage in own.stages or ())
     draft = Draft(
         target=target,
         plan=plan,
         strategy=own.model_copy(update={"stages": stages}),
-        losses=job_losses(plan.job.resolved, target),
+        losses=(*job_losses(plan.job.resolved, target), *model_losses(graph, target)),
     )
     for name, value, said in refused_fields(own, target):
         raise refusal(
@@ -88,12 +97,34 @@ def first_draft(plan: Plan, target: str) -> Draft:
             problem=said.problem,
             remedy=remedy_of(name, said),
         )
+    _refuse_context(draft)
     named = dict.fromkeys(stage.device_group for stage in own.stages or ())
     if len(named) < 2:
         return draft
     order = ", then ".join(str(name) for name in named)
     return draft.losing(
         f"does not say on which devices a stage runs: give ranks to nodes in the order {order}"
+    )
+
+
+def _refuse_context(draft: Draft) -> None:
+    """Refuse to split a sequence over ranks that do not attend as the model does."""
+    strategy, graph = draft.strategy, draft.plan.model.resolved
+    degree, kind = strategy.context_parallel_degree, strategy.context_parallel_kind
+    problem = context_obstacle(graph, draft.target, kind) if degree > 1 else None
+    if problem is None:
+        return
+    others = [
+        one.value
+        for one in ContextParallelKind
+        if not STRATEGY_FIELDS[draft.target]["context_parallel_kind"].refuses(one)
+        and context_obstacle(graph, draft.target, one) is None
+    ]
+    remedy = "plan with limits.context_parallel_degree 1"
+    if others:
+        remedy += f", or limits.context_parallel_kinds [{', '.join(others)}]"
+    raise refusal(
+        draft, field="context_parallel_degree", value=degree, problem=problem, remedy=remedy
     )
 
 

@@ -64,6 +64,8 @@ def _fields(draft: Draft) -> Fields:
         "fp16": job.precision is Precision.FP16,
         "disable_gradient_checkpointing": not draft.recomputes_blocks,
     }
+    if draft.plan.model.resolved.tower_block_count:  # which it freezes unless told
+        fields |= {"freeze_vision_tower": False, "freeze_multi_modal_projector": False}
     if job.optimizer in names:
         fields["optim"] = names[job.optimizer]
     if job.gradient_clipping is not None:

@@ -15,7 +15,9 @@ from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron_settled import settled_for_megatron
 from planner.exporters.torchrun import torchrun_words
+from planner.schema.hybrid_pattern import block_letters
 from planner.schema.job import Precision
+from planner.schema.model_kind import ModelKind, model_kind
 from planner.schema.plan import Plan
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -90,6 +92,17 @@ def stage_layout(draft: Draft) -> str | None:
     return pipeline_layout(counts)
 
 
+def hybrid_pattern(draft: Draft) -> str | None:
+    """Return the layers of a hybrid's stages by their letters, None without such a pipeline."""
+    strategy, graph = draft.strategy, draft.plan.model.resolved
+    letters = block_letters(graph) if graph.is_hybrid else None
+    if letters is None or strategy.virtual_stage_count == 1:
+        return None
+    rest = iter(letters)
+    stages = [[next(rest) for _ in range(stage.block_count)] for stage in strategy.stages or ()]
+    return "|".join("".join(own) for own in stages)
+
+
 def recomputed_first_blocks(strategy: Strategy) -> int:
     """Return how many first blocks of each virtual stage are recomputed in full."""
     return max(
@@ -106,7 +119,10 @@ def _degrees(draft: Draft) -> list[list[str]]:
     ]
     if strategy.sequence_parallel:
         words.append(["--sequence-parallel"])
-    if layout is not None:
+    pattern = hybrid_pattern(draft)
+    if pattern is not None:
+        words.append(["--hybrid-layer-pattern", f"'{pattern}'"])
+    elif layout is not None:
         words.append(["--pipeline-model-parallel-layout", f"'{layout}'"])
     elif strategy.virtual_degree > 1:
         words.append(["--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_degree)])
@@ -216,9 +232,17 @@ def _script(draft: Draft, arguments: list[str]) -> str:
         "PLAN_ARGUMENTS=(",
         *(f"  {line}" for line in arguments),
         ")",
-        f'exec {" ".join(launch)} pretrain_gpt.py "${{PLAN_ARGUMENTS[@]}}" "$@"',
+        f'exec {" ".join(launch)} {_program(plan)} "${{PLAN_ARGUMENTS[@]}}" "$@"',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _program(plan: Plan) -> str:
+    """Return the script that trains the model, one to be named where Megatron-LM has none."""
+    graph = plan.model.resolved
+    if model_kind(graph) is not ModelKind.DECODER or graph.tower_block_count:
+        return '"${PROGRAM:?set it to the script that trains the model}"'
+    return "pretrain_hybrid.py" if graph.is_hybrid else "pretrain_gpt.py"
 
 
 def _environment(strategy: Strategy) -> list[str]:

@@ -19,6 +19,7 @@ from planner.exporters.placement import placement
 from planner.exporters.precision import without_float8
 from planner.exporters.yaml_lines import Fields, yaml_text
 from planner.schema.job import Adapters, AdapterTargets, Precision
+from planner.schema.model_kind import scores_sequences
 from planner.schema.plan import Plan
 from planner.schema.strategy import Offload
 
@@ -47,11 +48,25 @@ def export_verl(plan: Plan, target: str) -> Export:
 def export_nemo_rl(plan: Plan, target: str) -> Export:
     """Return the section `policy`, to be merged into a run's configuration."""
     draft = without_float8(settled_fully_sharded(plan, target, _NEMO_RL), "the section")
+    _refuse_split_twice(draft)
     comments = draft.comments(
         f"Plan {plan.id} for NeMo-RL: merge this into the run's configuration."
     )
     return draft.exported(
         ExportedFile(name="nemo_rl.yaml", text=yaml_text(_nemo_rl_fields(draft), comments))
+    )
+
+
+def _refuse_split_twice(draft: Draft) -> None:
+    """Keep: no sequence parallelism beside context parallelism (`setup_model_and_optimizer`)."""
+    if draft.strategy.context_parallel_degree == 1 or not draft.strategy.sequence_parallel:
+        return
+    raise refusal(
+        draft,
+        field="sequence_parallel",
+        value=True,
+        problem="NeMo-RL on DTensor refuses it beside context parallelism",
+        remedy="plan with limits.sequence_parallel false",
     )
 
 
@@ -96,7 +111,11 @@ def _nemo_rl_fields(draft: Draft) -> Fields:
     }
     if adapters is not None:
         section["lora_cfg"] = _lora(adapters)
-    return policy_fields(draft, {"dtensor_cfg": section, "megatron_cfg": {"enabled": False}})
+    backends: Fields = {"dtensor_cfg": section, "megatron_cfg": {"enabled": False}}
+    if scores_sequences(draft.plan.model.resolved):
+        scored: Fields = {"enabled": True, "reward_model_type": "bradley_terry"}
+        backends = {"reward_model_cfg": scored, **backends}
+    return policy_fields(draft, backends)
 
 
 def _lora(adapters: Adapters) -> Fields:

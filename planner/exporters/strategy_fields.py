@@ -323,7 +323,7 @@ STRATEGY_FIELDS: Mapping[str, Mapping[str, Said]] = {
     "nemo-rl": _sharder(
         "NeMo-RL",
         tensor_parallel_degree=_ANY,
-        sequence_parallel=_ANY,
+        sequence_parallel=Said(beside=("context_parallel_degree",)),
         zero_stage=_by_layer(3, lost=(0, 1, 2), beside="offload"),
     ),
     "nemo-rl-megatron": _megatron_inside(

@@ -48,6 +48,8 @@ _WORDS = {
     "--optimizer-offload-fraction": None,
     "--zero-stage": ("0", "1", "2", "3"),
     "--deepspeed-config": None,
+    "--hybrid-layer-pattern": None,
+    "--hybrid-override-pattern": None,
     "--fp8-format": None,
 }
 _LISTS = {"--recompute-modules"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError
 from planner.importers.megatron_flags import Flags, flags_in
+from planner.importers.megatron_hybrid import HYBRID_FLAGS, hybrid_counts
 from planner.importers.megatron_layout import layout_counts
 from planner.importers.training_config import (
     Setting,
@@ -58,6 +59,10 @@ _CONTRADICTIONS = (
     (_LAYOUT, "--decoder-last-pipeline-num-layers"),
     (_LAYOUT, _ENDS[0]),
     (_LAYOUT, _ENDS[1]),
+    (HYBRID_FLAGS[0], HYBRID_FLAGS[1]),
+    (HYBRID_FLAGS[0], _LAYOUT),
+    (HYBRID_FLAGS[0], "--num-virtual-stages-per-pipeline-rank"),
+    (HYBRID_FLAGS[0], "--num-layers-per-virtual-pipeline-stage"),
 )
 _NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8", "--fp8-format")
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -184,13 +189,18 @@ class _Reading:
         A tower is beside the embedding.
         """
         graph = self.setting.graph
+        given_pattern = self._hybrid_pattern()
+        if pipeline > 1 and graph.is_hybrid and given_pattern is not None:
+            return hybrid_counts(given_pattern[1], graph, pipeline, flag=given_pattern[0])
         if pipeline > 1 and (graph.cross_sources() or graph.is_hybrid):
             raise DocumentError(
                 f"cuts {graph.name} where no block of it ends: its {graph.block_count} blocks are "
                 "not Megatron's decoder layers",
                 field="--pipeline-model-parallel-size",
                 value=pipeline,
-                remedy="use 1, or write the stages as a strategy of your own",
+                remedy="use 1, or cut stages by | in --hybrid-layer-pattern"
+                if graph.is_hybrid
+                else "use 1, or write the stages as a strategy of your own",
             )
         counts = self._decoder_counts(pipeline)
         counts[0] += graph.tower_block_count
@@ -198,6 +208,14 @@ class _Reading:
         said = next((flag for flag in (_LAYOUT, first) if self.given.has(flag)), _ENDS[0])
         require_counts(counts, self.setting, field_name=said)
         return counts
+
+    def _hybrid_pattern(self) -> tuple[str, str] | None:
+        """Return the flag of a hybrid's letters, and what it says."""
+        for flag in HYBRID_FLAGS:
+            word = self.given.word(flag)
+            if word is not None:
+                return flag, word
+        return None
 
     def _decoder_counts(self, pipeline: int) -> list[int]:
         given, graph = self.given, self.setting.graph

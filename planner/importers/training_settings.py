@@ -18,11 +18,11 @@ from planner.importers.training_config import (
     Setting,
     TrainingConfig,
     data_parallel_degree,
-    require_models,
     require_one_decoder,
 )
 from planner.importers.training_format import Format, words_of
 from planner.importers.training_numerics import kernels_of, optimizer_of, precision_of
+from planner.importers.training_objectives import hold_to_model
 from planner.importers.training_sharding import Sharding, checkpointing_of, sharding_of
 from planner.importers.training_words import Words
 from planner.schema.job import Stack
@@ -64,12 +64,7 @@ def read_format(table: Format, fields: Mapping[str, Any], setting: Setting) -> T
     """
     words = words_of(table, fields)
     _require_devices(words, setting)
-    for word, found in (
-        ("layers", setting.graph.block_count),
-        ("width", setting.graph.hidden_size),
-    ):
-        if word in words:
-            require_models(words.place(word), words.size(word), found)
+    hold_to_model(words, setting.graph)
     if table.stack is Stack.MEGATRON:
         config = read_megatron_words(words, setting)
         job: dict[str, object] = {**config.job, **_extras(words)}

@@ -23,10 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from planner.errors import InputError
 from planner.exporters.decoder_stages import pipeline_obstacle
 from planner.exporters.job_fields import refuse_adapters
+from planner.exporters.model_fields import context_obstacle, refuse_model
 from planner.exporters.strategy_fields import OFFLOADED_TOGETHER, STRATEGY_FIELDS
 from planner.schema.job import DegreeLimit, Framework, Job, Limits, Precision
 from planner.schema.model import ModelGraph
-from planner.schema.strategy import ActivationCheckpointing
+from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind
 from planner.space.choices import is_legal_in
 
 _ONE = DegreeLimit(min=1, max=1)
@@ -94,11 +95,13 @@ def framework_limits(job: Job, graph: ModelGraph) -> tuple[Limits, ...]:
     offload exactly what `offload` has. A job that names no framework has its own limits alone.
 
     Raises:
-        InputError: if the framework has nothing in the job's precision, or trains no adapters.
+        InputError: if the framework has nothing in the job's precision, or trains no adapters or
+            no such model.
     """
     if job.framework is None:
         return (job.limits,)
     _refuse_job(job, job.framework)
+    refuse_model(graph, job.framework.value)
     alone = _field_limits(job.framework, graph)
     kept = [c for c in ActivationCheckpointing if c in _common_checkpointing(job, alone)]
     return tuple(
@@ -133,7 +136,19 @@ def _field_limits(framework: Framework, graph: ModelGraph) -> Part:
             (part[name],) = said.values
     if graph.tower_block_count or pipeline_obstacle(graph, framework.value) is not None:
         part["pipeline_parallel_degree"] = _ONE
-    return part
+    return {**part, **_context_limits(framework, graph)}
+
+
+def _context_limits(framework: Framework, graph: ModelGraph) -> Part:
+    """Return what is left of context parallelism that attends as the model does."""
+    said = STRATEGY_FIELDS[framework.value]["context_parallel_kind"]
+    kinds = tuple(
+        kind
+        for kind in ContextParallelKind
+        if (said.values is None or kind in said.values)
+        and context_obstacle(graph, framework.value, kind) is None
+    )
+    return {"context_parallel_kinds": kinds} if kinds else {"context_parallel_degree": _ONE}
 
 
 def _common_checkpointing(job: Job, alone: Part) -> tuple[ActivationCheckpointing, ...]:

@@ -30,7 +30,7 @@ EXPERTS = ["--num-experts", "8"]
 FIELDS = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
     "virtual_pipeline_model_parallel_size", "expert_model_parallel_size", "data_parallel_size",
-    "micro_batch_size",
+    "micro_batch_size", "hybrid_layer_pattern",
 )  # fmt: skip
 
 

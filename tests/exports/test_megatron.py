@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from planner.exporters.registry import export
+from planner.schema.strategy import LayerGroup, Stage, Strategy
 from tests.exports.conftest import imports_again, needed, unpacked
+from tests.unit.exporters.plans import plan_of
 
 needed("torch")
 PARSER = Path(__file__).with_name("megatron_parser.py")
@@ -33,6 +36,18 @@ def parsed(made, folder: Path) -> list[dict]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_megatron_reads_the_stages_of_a_hybrid_by_their_letters():
+    stages = [
+        Stage(stage=i, layers=(LayerGroup(first_block=16 * i, block_count=16),)) for i in range(4)
+    ]
+    spread = Strategy(pipeline_parallel_degree=4, data_parallel_shard_degree=4, stages=stages)
+    plan = plan_of(spread, model="nemotron-h-56b", cluster="2x8xh100-sxm5-80gb")
+    (said,) = parsed([(export(plan, "megatron-lm"), plan)], unpacked("megatron-core"))
+    assert "error" not in said, said
+    assert said["pipeline_model_parallel_size"] == 4
+    assert [len(stage) for stage in said["hybrid_layer_pattern"].split("|")] == [29, 30, 29, 30]
 
 
 def test_megatron_reads_what_the_plan_says(exports_to):

@@ -56,6 +56,9 @@ AXOLOTL = Format(
         "chunked_cross_entropy": "fused_loss",
         "attn_implementation": "attention",
         "eager_attention": "attention",
+        "num_labels": "labels",
+        "reward_model": "scores",
+        "process_reward_model": "classes",
     },
     unpriced={
         "lora_mlp_kernel": "its fused product is priced as products one by one",

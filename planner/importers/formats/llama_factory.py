@@ -14,7 +14,7 @@ from planner.schema.job import Stack
 
 _BESIDE = f"""
     {BESIDE} {FSDP_BESIDE} model_name_or_path adapter_name_or_path adapter_folder cache_dir
-    trust_remote_code stage template dataset dataset_dir eval_dataset eval_dataset_dir media_dir
+    trust_remote_code template dataset dataset_dir eval_dataset eval_dataset_dir media_dir
     max_samples overwrite_cache preprocessing_num_workers preprocessing_batch_size mask_history
     train_on_prompt streaming buffer_size mix_strategy interleave_probs packing neat_packing
     tokenized_path val_size plot_loss resize_vocab split_special_tokens new_special_tokens
@@ -27,7 +27,7 @@ _BESIDE = f"""
     ray_storage_path ray_init_kwargs resources_per_worker placement_strategy enable_thinking
     ignore_pad_token_for_loss default_system tool_format do_sample max_new_tokens top_p temperature
     predict_with_generate infer_backend infer_dtype swanlab_project swanlab_run_name use_swanlab
-    freeze_vision_tower freeze_multi_modal_projector freeze_language_model flash_attn_version
+    flash_attn_version
     disable_gradient_checkpointing_reentrant use_reentrant_gc save_hf_model
 """
 _UNPRICED = {
@@ -38,6 +38,8 @@ _UNPRICED = {
     "upcast_layernorm": "norms in 32 bits are priced in 16",
     "upcast_lmhead_output": "logits are priced as the stack has them",
     "freeze_extra_modules": "all of it is priced as trained",
+    "freeze_language_model": "all of it is priced as trained",
+    "freeze_multi_modal_projector": "all of it is priced as trained",
 }
 _REFUSED = dict.fromkeys(
     (
@@ -76,6 +78,8 @@ LLAMA_FACTORY = Format(
         "quantization_bit": "base_bits",
         "quantization_method": "quantization_method",
         "cutoff_len": "sequence_length",
+        "stage": "objective",
+        "freeze_vision_tower": "frozen_tower",
         "pure_bf16": "pure_bf16",
         "enable_liger_kernel": "liger",
         "flash_attn": "attention",
@@ -92,7 +96,7 @@ LLAMA_FACTORY = Format(
         "sequence_length": 2048,
         "checkpointing": True,
     },
-    fixed={"deepspeed_by_name": True},
+    fixed={"deepspeed_by_name": True, "frozen_tower": True},
 )
 LLAMA_FACTORY_MEGATRON = Format(
     name="llama-factory-megatron",
@@ -108,6 +112,8 @@ LLAMA_FACTORY_MEGATRON = Format(
         "per_device_train_batch_size": "--micro-batch-size",
         "gradient_accumulation_steps": "accumulation",
         "cutoff_len": "--seq-length",
+        "stage": "objective",
+        "freeze_vision_tower": "frozen_tower",
         "finetuning_type": "adapter",
         "bf16": "bf16",
         "fp16": "fp16",
@@ -117,5 +123,6 @@ LLAMA_FACTORY_MEGATRON = Format(
     refused=_REFUSED,
     beside=f"{_BESIDE} {MEGATRON_BESIDE} deepspeed gradient_checkpointing",
     stack=Stack.MEGATRON,
+    fixed={"frozen_tower": True},
     assumed={"--micro-batch-size": 8, "--recompute-num-layers": 1},
 )

@@ -19,16 +19,24 @@ _LORA = {
     "target_modules": "lora_targets",
     "modules_to_save": "lora_whole",
     "use_dora": "lora_dora",
+    "task_type": "task",
+    "num_labels": "labels",
+    "rlhf_type": "objective",
+    "freeze_vit": "frozen_tower",
+}
+_FROZEN = {
+    "freeze_llm": "all of it is priced as trained",
+    "freeze_aligner": "it is priced as trained",
 }
 _BESIDE = f"""
-    {BESIDE} model model_type model_revision task_type dataset val_dataset split_dataset_ratio
+    {BESIDE} model model_type model_revision dataset val_dataset split_dataset_ratio
     dataset_num_proc dataset_shuffle data_seed streaming load_from_cache_file columns strict
     cached_dataset template system truncation_strategy max_pixels packing packing_length
     padding_free
-    lora_alpha lorap_lr_ratio use_rslora init_weights lora_bias freeze_llm freeze_vit freeze_aligner
+    lora_alpha lorap_lr_ratio use_rslora init_weights lora_bias
     trainable_parameters freeze_parameters model_author model_name use_hf loss_scale load_args
     check_model create_checkpoint_symlink report_to attn_impl_version custom_register_path
-    external_plugins rlhf_type beta loss_type ref_model response_length_limit padding_side
+    external_plugins beta loss_type ref_model response_length_limit padding_side
     quant_method_type bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant
     resume_only_model swanlab_project add_version use_chat_template agent_template max_epochs
     no_initialization load_safetensors save_safetensors merge_lora mcore_model hf_model
@@ -57,6 +65,7 @@ MS_SWIFT = Format(
         "sequence_parallel_size": "heads",
     },
     unpriced={
+        **_FROZEN,
         "num_generations": "sampling is not priced, the training step is",
         "deepspeed_autotp_size": "tensor parallelism of DeepSpeed's AutoTP is not priced",
     },
@@ -73,7 +82,7 @@ MS_SWIFT = Format(
         "precision": "bfloat16",
         "checkpointing": True,
     },
-    fixed={"deepspeed_by_name": True},
+    fixed={"deepspeed_by_name": True, "frozen_tower": True},
 )
 MS_SWIFT_MEGATRON = Format(
     name="ms-swift-megatron",
@@ -95,7 +104,9 @@ MS_SWIFT_MEGATRON = Format(
         "torch_dtype": "precision",
         "fp8_format": "fp8",
     },
+    unpriced=_FROZEN,
     beside=f"{_BESIDE} {MEGATRON_BESIDE}",
+    fixed={"frozen_tower": True},
     stack=Stack.MEGATRON,
     assumed={
         "precision": "bfloat16",

@@ -19,6 +19,7 @@ _STEP = under(
         "precision": "precision",
         "max_grad_norm": "clipping",
         "optimizer.name": "optimizer",
+        "reward_model_cfg.enabled": "scores",
     },
 )
 _DEVICES = {"cluster.gpus_per_node": "devices_per_node", "cluster.num_nodes": "node_count"}
@@ -30,7 +31,8 @@ _BESIDE = """
     grpo dpo sft rm distillation loss_fn checkpointing data env logger teacher ray defaults
     policy.model_name policy.tokenizer policy.generation policy.generation_batch_size
     policy.logprob_batch_size policy.logprob_chunk_size policy.optimizer policy.scheduler
-    policy.make_sequence_length_divisible_by policy.hf_config_overrides policy.reward_model_cfg
+    policy.make_sequence_length_divisible_by policy.hf_config_overrides
+    policy.reward_model_cfg.reward_model_type
     policy.offload_optimizer_for_logprob policy.refit_buffer_size_gb
     policy.dynamic_batching policy.sequence_packing
 """

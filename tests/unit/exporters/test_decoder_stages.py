@@ -13,7 +13,14 @@ from planner.exporters.registry import export
 from planner.exporters.strategy_fields import STRATEGY_FIELDS
 from planner.importers.training import config_from_text
 from planner.importers.training_config import Setting
-from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Stage, Strategy
+from planner.schema.hybrid_pattern import block_letters
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    LayerGroup,
+    PipelineSchedule,
+    Stage,
+    Strategy,
+)
 from tests.unit.exporters.plans import plan_of, resolved_model
 
 BATCH = 64
@@ -108,13 +115,11 @@ def test_pipelines_behind_towers_are_read_back(target: str, counts: tuple[int, .
         ("qwen2-vl-7b", "megatron-lm", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
         ("flan-t5-xxl", "megatron-lm", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
         ("flan-t5-xxl", "torchtitan", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
-        ("nemotron-h-56b", "megatron-lm", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "megatron-bridge", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "torchtitan", (32, 32), "118 in 64 blocks"),
         ("qwen2-vl-7b", "nanotron", (39, 21), "32 of qwen2-vl-7b's 60 blocks are of a tower"),
         ("nemotron-h-56b", "nanotron", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "nemo", (32, 32), "118 in 64 blocks"),
-        ("flan-t5-xxl", "verl-megatron", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
         ("qwen2-vl-7b", "nemo-rl-megatron", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
     ],
 )
@@ -125,6 +130,70 @@ def test_stages_that_the_target_does_not_have_are_refused(
         exported(staged(*counts), model, target)
     assert refused.value.field == "strategy.pipeline_parallel_degree"
     assert "limits.pipeline_parallel_degree 1" in str(refused.value.remedy)
+
+
+# nemotron-h-56b: 64 blocks, of which the second of each pair of letters feeds forward
+FIRST = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M"
+THIRD = "M-M*-M-M-M-M-M*-M-M-M-M-M*-M-"
+
+
+def test_stages_of_a_hybrid_are_cut_by_bars_and_read_back() -> None:
+    plan, made = exported(staged(16, 16, 16, 16), "nemotron-h-56b", "megatron-lm")
+    text = made.files[0].text
+    pattern = text.split("--hybrid-layer-pattern '")[1].split("'")[0]
+    stages = pattern.split("|")
+    assert (len(stages), stages[0], stages[2]) == (4, FIRST, THIRD)
+    assert len("".join(stages)) == 118
+    assert "--pipeline-model-parallel-layout" not in text
+    setting = Setting(graph=plan.model.resolved, device_count=16)
+    found = config_from_text(text, setting, source="megatron.sh", suffix=".sh").strategy
+    assert [stage.block_count for stage in found.stages or ()] == [16, 16, 16, 16]
+
+
+def test_virtual_stages_of_a_hybrid_are_as_many_bars_as_ranks_hold() -> None:
+    strategy = staged(16, 16, 16, 16).model_copy(
+        update={
+            "pipeline_parallel_degree": 2,
+            "virtual_pipeline_degree": 2,
+            "pipeline_schedule": PipelineSchedule.INTERLEAVED,
+            "data_parallel_shard_degree": 8,
+        }
+    )
+    _, made = exported(strategy, "nemotron-h-56b", "megatron-lm")
+    text = made.files[0].text
+    assert text.split("--hybrid-layer-pattern '")[1].split("'")[0].count("|") == 3
+    assert "--num-virtual-stages-per-pipeline-rank" not in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("M-|M-", "is not the model, which is M-M-M-M"),
+        ("{first}M|-{rest}", "ends a stage after layer 3, between what mixes and what feeds"),
+        ("{whole}|{empty}|", "3 virtual stages, which 2 ranks do not divide"),
+    ],
+)
+def test_a_hybrids_pattern_that_is_another_models_or_cuts_a_block_is_refused(
+    pattern: str, words: str
+) -> None:
+    graph = resolved_model("nemotron-h-56b").resolved
+    whole = "".join(block_letters(graph) or ())
+    text = pattern.format(first=whole[:2], rest=whole[4:], whole=whole, empty="")
+    setting = Setting(graph=graph, device_count=16)
+    flags = f"--pipeline-model-parallel-size 2 --hybrid-layer-pattern '{text}' --micro-batch-size 1"
+    with pytest.raises(DocumentError, match=words) as refused:
+        config_from_text(flags, setting, source="m.sh", suffix=".sh")
+    assert refused.value.field == "--hybrid-layer-pattern"
+
+
+def test_a_hybrids_pattern_without_bars_is_spread_evenly_over_ranks() -> None:
+    graph = resolved_model("nemotron-h-56b").resolved
+    whole = "".join(block_letters(graph) or ())
+    setting = Setting(graph=graph, device_count=16)
+    flags = f"--pipeline-model-parallel-size 2 --hybrid-override-pattern '{whole}'"
+    # 59 letters of either half are 27 blocks of two and 5 of one
+    found = config_from_text(flags, setting, source="m.sh", suffix=".sh").strategy
+    assert [stage.block_count for stage in found.stages or ()] == [32, 32]
 
 
 def test_a_hybrid_recomputed_in_megatron_keeps_an_input_of_each_of_its_layers() -> None:
@@ -209,8 +278,8 @@ def test_megatrons_number_of_layers_is_the_decoders() -> None:
     [
         target
         for target, fields in STRATEGY_FIELDS.items()
-        if fields["pipeline_parallel_degree"].values != (1,)
+        if fields["pipeline_parallel_degree"].values != (1,) and target != "megatron-lm"
     ],
 )
-def test_every_program_with_pipelines_counts_a_hybrids_layers(target: str) -> None:
+def test_every_other_program_with_pipelines_counts_a_hybrids_layers(target: str) -> None:
     assert pipeline_obstacle(resolved_model("nemotron-h-56b").resolved, target) is not None
