@@ -28,6 +28,7 @@ def hold(tensors: Iterable[torch.Tensor]) -> None:
         storage = plain(tensor).untyped_storage()
         if storage.device.type == HOST.type:
             _held[weakref.ref(storage, _forget)] = storage.nbytes()
+            plain(tensor).detach()  # an operator: who counts the device's bytes sees it leave
 
 
 def is_held(storage: torch.UntypedStorage) -> bool:

@@ -18,14 +18,12 @@ _NAMED = "named_parameters"
 def adamw(
     parameters: Sequence[torch.Tensor], *, learning_rate: float, foreach: bool = False
 ) -> Optimizer:
-    """Return AdamW as plans price it: on GPUs in fused kernels, or in torch's default, `foreach`.
+    """Return AdamW as plans price it: in fused kernels, on GPUs and on the host, or `foreach`.
 
-    The default takes 4 bytes a parameter beside its states (torch/optim/adamw.py).
+    The latter, which is torch's default on GPUs, takes 4 bytes a parameter beside its states
+    (torch/optim/adamw.py).
     """
-    is_fused = not foreach and any(item.is_cuda for item in parameters)
-    return torch.optim.AdamW(
-        parameters, lr=learning_rate, foreach=foreach or None, fused=is_fused or None
-    )
+    return torch.optim.AdamW(parameters, lr=learning_rate, foreach=foreach, fused=not foreach)
 
 
 class Together(Optimizer):

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from executor.cores import keep_to_own_cores, usable_core_count
+from executor.optimizers import adamw
 from executor.profiler_collectives import OPERATIONS, neighbours, nothing
 from executor.rank_main import die_with_launcher
 from executor.stopwatch import Stopwatch, Work
@@ -116,6 +117,7 @@ def measure_rank(rank: int, assignment: Assignment) -> None:
         rank=rank,
         world_size=rank_count,
         timeout=_TIMEOUT,
+        device_id=device if kind == "cuda" else None,
     )
     bench = _Bench(
         device, rank_count=rank_count, core_count=before.core_count, seconds=assignment.seconds
@@ -272,7 +274,7 @@ class _Bench:
         if self._device.type != "cuda":
             return launch_seconds
         one = torch.ones(16, device=self._device)
-        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begun, ended = (torch.Event("cuda", enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(self._device)
         torch.cuda._sleep(_SLEEP_CYCLES)  # type: ignore[no-untyped-call] # noqa: SLF001 - as torch's tests
         begun.record()
@@ -291,11 +293,11 @@ class _Bench:
         return self._seconds(what, _call(_chain, one)) / _SMALL_OPERATORS
 
     def _optimizer(self) -> float:
-        """Return bytes a second of AdamW's update on the host's memory."""
+        """Return bytes a second of AdamW's update on the host's memory, as runs have it."""
         count = min(self._extent.elements, 2**21)
         parameter = torch.nn.Parameter(torch.ones(count))
         parameter.grad = torch.ones(count)
-        step = torch.optim.AdamW([parameter], foreach=True).step
+        step = adamw([parameter], learning_rate=0.0).step
         return _ADAMW_BYTES * count / self._seconds("optimizer", step)
 
     @property

@@ -109,9 +109,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._see_storage(local.untyped_storage())
 
     def _see_storage(self, storage: torch.UntypedStorage) -> None:
-        if storage.device.type == "meta" or is_working_on_host() or is_held(storage):
+        if storage.device.type == "meta" or is_working_on_host():
             return
         reference = weakref.ref(storage, self._forget)
+        if is_held(storage):
+            self._forget(reference)
+            return
         size = storage.nbytes()
         self._current_bytes += size - self._sizes.get(reference, 0)
         self._sizes[reference] = size

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from executor.declared_sizes import DeclaredSizes
 from executor.errors import ModelMismatchError
 from executor.models.declaration import part
-from executor.models.decoder import rotary_angles
+from executor.models.decoder import kept_angles
 from executor.recorder import (
     EMBEDDING,
     HEAD,
@@ -416,11 +416,11 @@ def _blocks(model: nn.Module, path: str | None) -> list[nn.Module]:
 @contextmanager
 def _no_angles_shared() -> Iterator[None]:
     """Let the reference decoder compute its angles inside: its cache must hold no fake tensor."""
-    rotary_angles.cache_clear()
+    kept_angles.cache_clear()
     try:
         yield
     finally:
-        rotary_angles.cache_clear()
+        kept_angles.cache_clear()
 
 
 @contextmanager

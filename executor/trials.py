@@ -141,6 +141,7 @@ def _rank(rank: int, assignment: _Assignment) -> None:
         rank=rank,
         world_size=assignment.rank_count,
         timeout=_TIMEOUT,
+        device_id=device if kind == "cuda" else None,
     )
     plans = TrialPlans.read(Path(assignment.plans_path)).plans
     runners = _runners(plans, device)

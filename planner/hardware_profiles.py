@@ -172,6 +172,8 @@ class StackProfile(Part):
     `offloads_under_compute`: offloaded activations move on streams of their own beside compute, and
     not on the stream that computes.
     `offloads_gradients`: gradients lie on the host where the optimizer's states do.
+    `gradients_follow_parameters`: they do where parameters do, and are fetched for the update
+    where the optimizer's states do.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
@@ -204,6 +206,7 @@ class StackProfile(Part):
     syncs_under_compute: bool
     offloads_under_compute: bool
     offloads_gradients: bool
+    gradients_follow_parameters: bool = False
     copies_gathered: bool
     autocasts: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]

@@ -24,6 +24,7 @@ from executor.apply.attention_kernels import default_scale
 from executor.apply.ring_attention import Ring, ring_attention
 from executor.errors import UnsupportedPlanError
 from executor.mesh import CONTEXT, RankMesh
+from executor.models.attention import fused_attention
 from executor.models.declaration import ModelDeclaration
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
 from executor.models.segments import causal_mask
@@ -154,14 +155,13 @@ def exchanged_attention(  # noqa: PLR0913 - torch's attention has as many
     query, key, value = (
         _whole_sequence(heads, group) for heads in (query_BNSH, key_BKSH, value_BKSH)
     )
-    mixed = functional.scaled_dot_product_attention(
+    mixed = fused_attention(
         query,
         key,
         value,
         attn_mask=causal_mask(segments, WHOLE_SEQUENCE),
         is_causal=is_causal and segments is None,
         scale=scale,
-        enable_gqa=query.shape[_HEAD] != key.shape[_HEAD],
     )
     return _whole_heads(mixed, group)
 

@@ -15,7 +15,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
-from executor.host_memory import plain
+from executor.host_memory import hold, plain
 
 _UNUSED, _USED, _USED_IN_PART = 0, 1, 2
 
@@ -102,6 +102,11 @@ class ShardedGradients:
                 item.accumulate_unsharded_grad_if_needed()
                 item.to_accumulated_grad_if_needed()
         self._post_backward()
+        hold(
+            item.sharded_param.grad
+            for item in self._group.fsdp_params
+            if item.offload_to_cpu and item.sharded_param.grad is not None
+        )
 
 
 def _is_trained(fsdp_parameter: Any) -> bool:

@@ -33,6 +33,7 @@ from torch.distributed.fsdp import (
 
 from executor.apply.expert_parallel import expert_shard
 from executor.apply.hooks_outside import keep_hooks_outside
+from executor.apply.host_gradients import HostGradients
 from executor.apply.parameter_groups import parameter_groups
 from executor.apply.pieces import Piece, joined, parameters_beside, parameters_of, pieces_of
 from executor.apply.replicate import Replica, Replicas, Scalars, scalars_of
@@ -51,13 +52,19 @@ class ShardedPart:
     module: FSDPModule
     zero_stage: int
     gradients: tuple[ShardedGradients, ...]
+    on_host: HostGradients
 
     @staticmethod
     def of(module: nn.Module, zero_stage: int) -> ShardedPart:
         """Return the part of a module that FSDP keeps."""
         assert isinstance(module, FSDPModule)  # noqa: S101 - the caller has made it one
-        gradients = tuple(ShardedGradients(group) for group in parameter_groups(module))
-        return ShardedPart(module=module, zero_stage=zero_stage, gradients=gradients)
+        groups = parameter_groups(module)
+        return ShardedPart(
+            module=module,
+            zero_stage=zero_stage,
+            gradients=tuple(ShardedGradients(group) for group in groups),
+            on_host=HostGradients(groups),
+        )
 
     def begin(self) -> None:
         """Forget which gradients the last step had."""
@@ -83,6 +90,7 @@ class GradientSync:
             item.module.set_requires_gradient_sync(is_last or item.zero_stage >= 2, recurse=False)
             item.module.set_requires_all_reduce(is_last, recurse=False)
             item.module.set_reshard_after_backward(is_last or item.zero_stage == 3, recurse=False)
+            item.on_host.before_backward(is_last=is_last)
         self.replicas.before_backward(is_last=is_last)
 
     @property
@@ -98,6 +106,8 @@ class GradientSync:
 
     def after_backward(self) -> None:
         """Reduce what is left after the backward of a micro-batch, if it was the step's last."""
+        for item in self.sharded:
+            item.on_host.after_backward()
         self.replicas.after_backward()
 
     def finish(self) -> None:

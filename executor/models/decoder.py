@@ -11,9 +11,9 @@ import math
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from executor.errors import UnsupportedPlanError
+from executor.models.attention import fused_attention
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
 from executor.models.feed_forward import FeedForward
 from executor.models.forward_inputs import ForwardInputs
@@ -58,12 +58,11 @@ class RotaryAttention(nn.Module):
         cosine, sine = rotary_angles(
             hidden_BSD.shape[1], self.head_size, query_BNSH.device, self.sequence_part
         )
-        mixed_BNSH = functional.scaled_dot_product_attention(  # noqa: N806
+        mixed_BNSH = fused_attention(  # noqa: N806
             rotate(query_BNSH, cosine, sine),
             rotate(key_BKSH, cosine, sine),
             value_BKSH,
             is_causal=True,
-            enable_gqa=query_BNSH.shape[1] != key_BKSH.shape[1],
         )
         return self.output(mixed_BNSH.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -180,19 +179,30 @@ def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> t
     return torch.empty(shape).normal_(std=INITIAL_STANDARD_DEVIATION, generator=generator)
 
 
-@functools.lru_cache(maxsize=8)
 def rotary_angles(
     length: int, head_size: int, device: torch.device, part: SequencePart = WHOLE_SEQUENCE
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cosine and sine of the angles of each of the `length` tokens of `part`, [S, H].
 
-    Source: Su et al. 2021, arXiv:2104.09864, equation 34.
+    They are kept from one block to the next, but where code is compiled, which fuses them.
     """
+    if torch.compiler.is_compiling():
+        return _angles(length, head_size, device, part)
+    return kept_angles(length, head_size, device, part)
+
+
+def _angles(
+    length: int, head_size: int, device: torch.device, part: SequencePart
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the angles' cosine and sine. Source: Su et al. 2021, arXiv:2104.09864, equation 34."""
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     frequencies = torch.exp(-math.log(ROTARY_BASE) * exponents)
     positions = part.positions(length, device).float()
     angles = torch.outer(positions, frequencies).repeat(1, 2)
     return angles.cos(), angles.sin()
+
+
+kept_angles = functools.lru_cache(maxsize=8)(_angles)
 
 
 def rotate(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:

@@ -138,12 +138,17 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         unreduced, gradients = unreduced + held_no_longer, gradients - held_no_longer
     if setting.offloads_gradients:
         gradients = np.where(choices.offload_optimizer, 0.0, gradients)
+    if setting.stack.gradients_follow_parameters:
+        gradients = np.where(choices.offload_parameters, 0.0, gradients)
     if setting.copies_whole_gradients:
         gradients = gradients + np.where(choices.zero_stage == 3, _COPY_BYTES * shard, 0.0)
     kept = np.where(choices.zero_stage == 0, whole, shard)
     optimizer = kept * setting.optimizer_state_bytes
     hosted = np.where(choices.offload_optimizer, optimizer, 0.0)
     hosted = hosted + np.where(choices.offload_parameters, parameters, 0.0)
+    if setting.stack.gradients_follow_parameters:
+        come = choices.offload_optimizer | choices.offload_parameters
+        hosted = hosted + np.where(come, setting.reduce_bytes * kept, 0.0)
     return StateMemory(
         parameters=np.where(choices.offload_parameters, 0.0, parameters),
         gradients=gradients,
