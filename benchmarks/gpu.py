@@ -83,6 +83,7 @@ class _Assignment:
     cluster: str
     steps: int
     sustain: float
+    caps: tuple[float, ...]
     kind: str
     store_path: str
     out: str
@@ -100,6 +101,7 @@ def main() -> int:
                 cluster=options.cluster or _cluster_here(),
                 steps=options.steps,
                 sustain=options.sustain,
+                caps=tuple(options.caps),
                 kind=options.device,
                 store_path=str(Path(directory) / "store"),
                 out=str(options.out),
@@ -141,6 +143,7 @@ def _rank(rank: int, assignment: _Assignment) -> None:
                 device=device,
                 steps=assignment.steps,
                 sustain=assignment.sustain if name == assignment.names[0] else 0.0,
+                caps=assignment.caps,
             )
             out.write(json.dumps(row) + "\n")
             out.flush()
@@ -154,6 +157,7 @@ def measured(
     device: torch.device,
     steps: int,
     sustain: float = 0.0,
+    caps: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Return the row of one case, trained on this process's device."""
     begun = time.perf_counter()
@@ -175,6 +179,8 @@ def measured(
         row |= {"outcome": "oom", "notes": str(error).split(".")[0]}
     except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
         row |= {"outcome": "failed", "notes": f"{type(error).__name__}: {error}"}
+    if row["outcome"] == "ok" and caps:
+        row["least_cap_ratio"] = _least_cap(case, planned, row, device=device, caps=caps)
     row["held_before_bytes"] = held
     row["case_seconds"] = time.perf_counter() - begun
     print(_said(row), file=sys.stderr, flush=True)
@@ -220,6 +226,33 @@ def _trained(
         "kernels": _kernels(trainer, next(batches), device),
         "sustained": _sustained(trainer, batches, seconds=sustain),
     }
+
+
+def _least_cap(
+    case: GpuCase,
+    planned: Plan,
+    row: dict[str, Any],
+    *,
+    device: torch.device,
+    caps: Sequence[float],
+) -> float | None:
+    """Return the first of `caps`, in peaks of live tensors, within which the allocator gets along.
+
+    What it needs beyond 1 is lost to holes between tensors, whatever it reserves where it may.
+    """
+    _, total = torch.cuda.mem_get_info()
+    found = None
+    for cap in caps:
+        _clear(device)
+        torch.cuda.set_per_process_memory_fraction(cap * row["peak_mem_gib"] * GIB / total)
+        try:
+            _trained(case, planned, device=device, steps=1, sustain=0.0)
+        except torch.OutOfMemoryError:
+            continue
+        found = cap
+        break
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    return found
 
 
 def plain_seconds(case: GpuCase, planned: Plan, *, device: torch.device, steps: int) -> float:
@@ -271,7 +304,7 @@ def _kernels(trainer: Trainer, batch: Any, device: torch.device) -> dict[str, An
     """Return the seconds of the longest kernels in one step, those of all, and the host's."""
     if device.type != "cuda":
         return {}
-    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as recorded:
         metrics = trainer.step(*batch)
     found = [item for item in recorded.key_averages() if item.self_device_time_total > 0]
     found.sort(key=lambda item: -item.self_device_time_total)
@@ -339,7 +372,8 @@ def _said(row: dict[str, Any]) -> str:
     step = row.get("step_time_s", 0.0) * 1e3
     return (
         f"{row['id']}: {row['outcome']} {step:.1f} ms, {row.get('peak_mem_gib', 0.0):.2f} GiB "
-        f"({row['case_seconds']:.0f} s) {row.get('notes', '')} {row.get('differences', '')}"
+        f"({row['case_seconds']:.0f} s) cap {row.get('least_cap_ratio')} {row.get('notes', '')} "
+        f"{row.get('differences', '')}"
     )
 
 
@@ -352,6 +386,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=6, help="timed steps of each case")
     parser.add_argument("--sustain", type=float, default=0.0, help="seconds more of the first")
+    parser.add_argument(
+        "--caps", nargs="*", type=float, default=[], help="of memory, over each case's live peak"
+    )
     parser.add_argument("--write", action="store_true", help="into docs/gpu.md")
     return parser.parse_args()
 
