@@ -2,7 +2,8 @@
 
     MeshwrightError (planner.errors)
     ├── InputError
-    │   ├── UnsupportedMediaTypeError a body that is not JSON
+    │   ├── UnsupportedMediaTypeError a body that is not JSON, or compressed
+    │   ├── QueryError                a parameter of the address that would not be read
     │   ├── NoStrategyError           an infeasible answer where a plan is needed
     │   └── ProjectExistsError        a name that a project has already
     └── ServiceError
@@ -45,7 +46,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from planner.errors import InputError, MeshwrightError, shorten
-from planner.schema.document import field_path
+from planner.schema.document import complaint_words, field_path
 from planner.schema.service import Problem, ProblemField
 from planner.units import format_bytes
 
@@ -66,15 +67,14 @@ class NotFoundError(ServiceError):
 
 
 class UnsupportedMediaTypeError(InputError):
-    """The body is of another kind than JSON."""
+    """The body is of another kind than JSON, or coded; `header` says so."""
 
-    def __init__(self, media_type: str) -> None:
-        super().__init__(
-            "is not a media type that is read here",
-            field="Content-Type",
-            value=media_type,
-            remedy="send application/json",
-        )
+    def __init__(self, value: str, *, header: str, remedy: str) -> None:
+        super().__init__("is not what is read here", field=header, value=value, remedy=remedy)
+
+
+class QueryError(InputError):
+    """A parameter of the address is none of the operation's, or is given twice."""
 
 
 class NoStrategyError(InputError):
@@ -271,11 +271,6 @@ _HTTP_NAMES: dict[int, str] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body-too-large",
 }
 _COMPLAINTS_LIMIT = 20
-_REMEDIES = {
-    "missing": "add the field",
-    "extra_forbidden": "remove the field or correct its spelling",
-    "finite_number": "write a finite number",
-}
 
 
 def problem_of(error: Exception) -> Problem:
@@ -374,11 +369,12 @@ def _complained_field(complaint: Mapping[str, Any]) -> ProblemField:
     location = complaint["loc"][1:]
     kind = complaint["type"]
     given = complaint.get("input")
+    problem, remedy = complaint_words(complaint)
     return ProblemField(
         field=field_path(location) or str(complaint["loc"][0]),
         value=None if kind == "missing" or isinstance(given, (dict, list)) else _shown(given),
-        remedy=_REMEDIES.get(kind, "correct the value"),
-        problem=complaint["msg"].removeprefix("Value error, "),
+        remedy=remedy,
+        problem=problem,
     )
 
 

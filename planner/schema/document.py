@@ -279,12 +279,12 @@ def document_error(
             )
     first = found[0]
     field = field_path(first["loc"]) or source
-    remedy = f"{_REMEDIES.get(first['type'], 'correct it')} in {source}"
+    message, remedy = complaint_words(first)
+    remedy = f"{remedy} in {source}"
     if first["type"] == "extra_forbidden" and kind is not None:
         remedy = _meant(first["loc"], kind) + remedy
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
-    message = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
     value = first["input"]
     plain = value is None or isinstance(value, (str, int, float, bool))
     shown = value if plain else _KINDS.get(type(value), type(value).__name__)
@@ -292,6 +292,15 @@ def document_error(
     if first["type"] == "missing" or (first["type"] == "value_error" and not plain):
         shown = None
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
+
+
+def complaint_words(complaint: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what is wrong by one of pydantic's complaints, and what to do about it."""
+    kind = complaint["type"]
+    message = _MESSAGES.get(kind, complaint["msg"].removeprefix("Value error, "))
+    if kind == "string_pattern_mismatch" and len(complaint["ctx"]["pattern"]) > _READABLE_LENGTH:
+        message = "has a control or hidden character, or white space where none may be"
+    return message, _REMEDIES.get(kind, "correct it")
 
 
 def _meant(location: Sequence[str | int], kind: type[Part]) -> str:
@@ -309,8 +318,13 @@ def _meant(location: Sequence[str | int], kind: type[Part]) -> str:
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
+_READABLE_LENGTH = 60  # of a pattern
+
 # pydantic names classes here, which say nothing to who wrote the document
-_MESSAGES = dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values")
+_MESSAGES = {
+    **dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+}
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list"}
 _REMEDIES = {
     "missing": "add the field",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -63,6 +64,57 @@ def test_a_method_that_is_not_allowed_is_a_problem(client, path, allowed):
 
     assert problem(answer)["status"] == 405
     assert set(answer.headers["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "said"),
+    [
+        ("/v1/models?page=2", "page", "known parameters: none"),
+        ("/v1/plans?sort=name", "sort", "known parameters: model, cluster, status"),
+        ("/v1/plans?limit=5&limit=6", "limit", "keep one of them"),
+        ("/v1/fleet?cluster=a", "cluster", "known parameters: none"),
+    ],
+)
+def test_a_parameter_that_would_not_be_read_is_refused(client, path, field, said):
+    answer = client.get(path)
+
+    assert problem(answer)["status"] == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == field
+    assert said in error["remedy"]
+
+
+def test_a_parameter_that_may_be_repeated_is_read_as_often(client):
+    """It is the plans that are missing, not the parameters that are wrong."""
+    answer = client.get("/v1/plans/compare?plan=plan-0&plan=plan-1")
+
+    assert problem(answer)["status"] == 404
+
+
+def test_what_asks_without_a_key_is_not_told_of_parameters_first(make_client):
+    with make_client(anonymous_scopes=()) as client:
+        assert problem(client.get("/v1/plans?page=2"))["status"] == 401
+
+
+def test_a_compressed_body_is_refused(client):
+    headers = {**JSON, "Content-Encoding": "gzip"}
+    answer = client.post("/v1/plans", content=gzip.compress(b"{}"), headers=headers)
+
+    assert problem(answer)["status"] == 415
+    assert answer.json()["errors"][0]["field"] == "Content-Encoding"
+
+
+def test_a_hidden_character_is_told_in_words(client):
+    """Not by the pattern of what is allowed, which has a hundred characters itself."""
+    plan_id = client.post("/v1/plans", json=a_request()).json()["id"]
+    answer = client.patch(f"/v1/plans/{plan_id}/labels", json={"name": "a\u202eb", "tags": "x"})
+
+    assert problem(answer)["status"] == 422
+    name, tags = answer.json()["errors"]
+    assert name["problem"] == (
+        "has a control or hidden character, or white space where none may be"
+    )
+    assert tags["problem"] == "must be a list"
 
 
 @pytest.mark.parametrize("path", ["/v1/plans", "/v1/estimates"])
