@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from executor.errors import LaunchError
+from planner.executor_fields import PLANNED_ONLY
 from planner.schema.plan import Plan
 
 CPU_DEVICE_PREFIX = "cpu"
@@ -18,6 +19,7 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
     """
     kinds = sorted({group.device for group in plan.cluster.resolved.node_groups})
     is_for_cpu = all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds)
+    _refuse_planned_only(kinds, asked)
     device_type = asked or ("cpu" if is_for_cpu else "cuda")
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device_type == "cpu" or available >= local_ranks:
@@ -36,4 +38,21 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
         value=f"{available} CUDA devices on this machine",
         remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
         "force CPU ranks with --device cpu",
+    )
+
+
+def _refuse_planned_only(kinds: list[str], asked: str | None) -> None:
+    """Raise where the plan is for devices that no ranks of ours run on, unless CPUs are asked for.
+
+    Raises:
+        LaunchError: naming the device.
+    """
+    others = [kind for kind in kinds if kind in PLANNED_ONLY]
+    if not others or asked == "cpu":
+        return
+    raise LaunchError(
+        "can be planned for, and not run on",
+        field="plan.cluster.node_groups.device",
+        value=", ".join(others),
+        remedy="export the plan to a program that runs there, or force CPU ranks with --device cpu",
     )

@@ -10,6 +10,17 @@ from collections.abc import Collection, Iterator
 
 from planner.schema.job import Job, Stack
 
+# Devices whose programs run on other software than torch with CUDA, ROCm or gloo: profiles say which.
+PLANNED_ONLY = frozenset(
+    {
+        "ascend-910b-64gb",
+        "gaudi2-96gb",
+        "gaudi3-128gb",
+        "tpu-v5p-95gb",
+        "tpu-v6e-32gb",
+        "trainium2-96gb",
+    }
+)
 # What the executor applies, tells by itself at run time, or refuses before ranks start.
 DONE_OR_REFUSED = frozenset(
     {

@@ -51,6 +51,17 @@ _WORDS = {
     "--hybrid-layer-pattern": None,
     "--hybrid-override-pattern": None,
     "--fp8-format": None,
+    # held against the model, or of the job; what else is said of them is the script's matter
+    "--num-attention-heads": None,
+    "--num-query-groups": None,
+    "--kv-channels": None,
+    "--ffn-hidden-size": None,
+    "--num-experts": None,
+    "--moe-router-topk": None,
+    "--optimizer": None,
+    "--clip-grad": None,
+    "--attention-dropout": None,
+    "--hidden-dropout": None,
 }
 _LISTS = {"--recompute-modules"}
 SWITCHES = {
@@ -65,6 +76,9 @@ SWITCHES = {
     "--account-for-embedding-in-pipeline-split",
     "--account-for-loss-in-pipeline-split",
     "--optimizer-cpu-offload",
+    "--group-query-attention",
+    "--cross-entropy-loss-fusion",
+    "--grad-reduce-in-bf16",
 }
 _KNOWN = _NUMBERS | set(_WORDS) | _LISTS | SWITCHES
 _LIMIT = 2**24
@@ -80,10 +94,11 @@ _OLDER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFlags:
-    """The words after each known flag, and what was assumed to find them."""
+    """The words after each known flag, what was assumed to find them, and the other flags."""
 
     values: Mapping[str, list[str]]
     assumptions: tuple[str, ...]
+    others: tuple[str, ...]
 
 
 def flags_in(text: str, *, source: str) -> FoundFlags:
@@ -111,6 +126,7 @@ def flags_in(text: str, *, source: str) -> FoundFlags:
     return FoundFlags(
         values={name: values for name, values in found.items() if name in _KNOWN},
         assumptions=(*given.assumptions, *said),
+        others=tuple(name for name in found if name not in _KNOWN),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError
+from planner.importers.megatron_beside import hold_sizes, not_priced
 from planner.importers.megatron_flags import Flags, flags_in
 from planner.importers.megatron_hybrid import HYBRID_FLAGS, hybrid_counts
 from planner.importers.megatron_layout import layout_counts
@@ -65,6 +66,7 @@ _CONTRADICTIONS = (
     (HYBRID_FLAGS[0], "--num-layers-per-virtual-pipeline-stage"),
 )
 _NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8", "--fp8-format")
+_OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -82,7 +84,8 @@ def read_megatron(text: str, setting: Setting, *, source: str) -> TrainingConfig
             remedy="give the arguments of pretrain_gpt.py, --micro-batch-size among them",
         )
     config = megatron_config(found.values, setting)
-    return replace(config, assumptions=(*found.assumptions, *config.assumptions))
+    said = (*found.assumptions, *config.assumptions, *not_priced(found.others))
+    return replace(config, assumptions=said)
 
 
 def megatron_config(
@@ -171,6 +174,7 @@ class _Reading:
         ):
             if given.has(flag):
                 require_models(flag, given.number(flag, 1), found)
+        hold_sizes(given, graph)
 
     def _instances(self, data: int) -> int:
         instances = self.given.number("--num-distributed-optimizer-instances", 1)
@@ -323,7 +327,33 @@ class _Reading:
         length = given.optional("--seq-length")
         if length is not None:
             job["sequence_length"] = length
+        return {**job, **self._numerics(assumptions)}
+
+    def _numerics(self, assumptions: list[str]) -> dict[str, object]:
+        """Return the optimizer and what else of a step's numbers its flags say."""
+        given, job = self.given, dict[str, object]()
+        named = given.word("--optimizer")
+        if named is not None and named not in _OPTIMIZERS:
+            assumptions.append(f"--optimizer {named} is priced as adamw")
+        elif named is not None and named != "adam":
+            job["optimizer"] = _OPTIMIZERS[named]
+        if _number(given.word("--clip-grad")) == 0:
+            job["gradient_clipping"] = False
+        if any(_number(given.word(flag)) for flag in ("--attention-dropout", "--hidden-dropout")):
+            job["dropout"] = True
+        if given.has("--cross-entropy-loss-fusion"):
+            job["fused_loss"] = True
+        if given.has("--grad-reduce-in-bf16"):
+            job["gradients_in_16_bits"] = True
         return job
+
+
+def _number(word: str | None) -> float | None:
+    """Return a number, None where there is none or a variable that the file does not set."""
+    try:
+        return None if word is None else float(word)
+    except ValueError:
+        return None
 
 
 def _has_experts(setting: Setting) -> bool:

@@ -21,20 +21,18 @@ _READ = """
     zero_optimization.offload_optimizer.super_offload zero_optimization.offload_param.device
 """
 _BESIDE = """
-    communication_data_type prescale_gradients gradient_predivide_factor sparse_gradients amp
+    prescale_gradients gradient_predivide_factor sparse_gradients amp
     zero_allow_untested_optimizer zero_force_ds_cpu_optimizer steps_per_print wall_clock_breakdown
     dump_state flops_profiler autotuning sparse_attention data_efficiency curriculum_learning
     tensorboard wandb csv_monitor comet monitor_config comms_logger checkpoint
-    elasticity aio eigenvalue disable_allgather seq_parallel_communication_data_type
+    elasticity aio eigenvalue disable_allgather
     memory_breakdown
     timers nebula load_universal scheduler optimizer.params optimizer.legacy_fusion
     use_data_before_expert_parallel_ graph_harvesting dataloader_drop_last data_types
-    fp32_allreduce fp16.loss_scale fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis
+    fp16.loss_scale fp16.loss_scale_window fp16.initial_scale_power fp16.hysteresis
     fp16.min_loss_scale fp16.auto_cast fp16.consecutive_hysteresis
-    fp16.fp16_master_weights_and_grads
     bf16.auto_cast bf16.immediate_grad_update bf16.check_grad_overflow bf16.loss_scale
     bf16.initial_scale_power bf16.loss_scale_window bf16.hysteresis bf16.min_loss_scale
-    activation_checkpointing.partition_activations
     activation_checkpointing.contiguous_memory_optimization
     activation_checkpointing.synchronize_checkpoint_boundary activation_checkpointing.profile
     tensor_parallel.tp_grain_size tensor_parallel.preset_model tensor_parallel.partition_config
@@ -82,6 +80,16 @@ DEEPSPEED_KEYS = Format(
         "weight_quantization": _NOT_PRICED,
         "compile": "compiled kernels are priced as those of the stack",
         "torch_autocast": "its mixture is not priced",
+        "data_types.grad_accum_dtype": "gradients are priced as DeepSpeed keeps them by default",
+        "fp16.fp16_master_weights_and_grads": "masters are priced in 32 bits",
+        "communication_data_type": "messages are priced in the format of gradients",
+        "seq_parallel_communication_data_type": "messages are priced in the format of rows",
+        "fp32_allreduce": "messages are priced in the format of gradients",
+        "sparse_attention.mode": "attention is priced whole",
+        "curriculum_learning.enabled": "steps of whole sequences are priced",
+        "data_efficiency.enabled": "steps of whole sequences are priced",
+        "elasticity.enabled": "the batch is priced as the file or the job says it",
+        "activation_checkpointing.partition_activations": "inputs are priced whole on every rank",
         "zero_optimization.zero_quantized_nontrainable_weights": "messages are priced whole",
     },
     beside=_BESIDE,

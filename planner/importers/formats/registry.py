@@ -58,7 +58,28 @@ FORMATS: tuple[Format, ...] = (
     HF_TRAINER,
     MEGATRON_YAML,
 )
+_DEGREES = "write a strategy with the same degrees"
 NOT_READ: tuple[KnownFormat, ...] = (
+    KnownFormat(
+        title="Oumi",
+        signature=(("model.model_name", "training.trainer_type"), ("fsdp.enable_fsdp",)),
+        remedy="write a strategy with training.per_device_train_batch_size and fsdp's ZeRO stage",
+    ),
+    KnownFormat(
+        title="torchforge",
+        signature=(("trainer.parallelism", "trainer.training"),),
+        remedy="give the section trainer by itself: its keys are torchtitan's",
+    ),
+    KnownFormat(
+        title="Ray Train",
+        signature=(("scaling_config.num_workers",),),
+        remedy="give the configuration of the framework that its workers run",
+    ),
+    KnownFormat(
+        title="Unsloth",
+        signature=(("use_gradient_checkpointing=unsloth",), ("FastLanguageModel",)),
+        remedy="give the Trainer's arguments alone: Unsloth's kernels are priced as torch's",
+    ),
     KnownFormat(
         title="Primus on torchtitan",
         signature=(
@@ -81,37 +102,37 @@ NOT_READ: tuple[KnownFormat, ...] = (
             ("tensor_parallel_degree", "sharding", "do_train"),
             ("tensor_model_parallel_size", "sharding", "model_name_or_path"),
         ),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="OLMo",
         signature=(("global_train_batch_size", "device_train_microbatch_size", "fsdp"),),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="Colossal-AI",
         signature=(("plugin", "zero_stage", "tp"), ("parallel.tensor.size", "parallel.pipeline")),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="InternEvo",
         signature=(("parallel.zero1.size",),),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="Levanter",
         signature=(("trainer.tensor_parallel_axes",), ("trainer.train_batch_size", "trainer.mp")),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="fairseq",
         signature=(("distributed_training", "optimization"), ("distributed_training.ddp_backend",)),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
     KnownFormat(
         title="VeOmni",
         signature=(("train.data_parallel_mode",), ("train.ulysses_parallel_size",)),
-        remedy="write a strategy with the same degrees",
+        remedy=_DEGREES,
     ),
 )
 
