@@ -263,6 +263,26 @@ def check_global(given: GivenBatch) -> None:
             raise _not_global(rank, 0)
 
 
+def check_same_rows(given: GivenBatch, data_index: int) -> None:
+    """Return if ranks with the same `data_index` have the same rows; a collective call.
+
+    Raises:
+        ModelMismatchError: on every rank, if one has others.
+    """
+    marks: list[tuple[int, int]] = everyone((data_index, _mark(*given_tensors(given))))
+    firsts: dict[int, tuple[int, int]] = {}
+    for rank, (index, mark) in enumerate(marks):
+        first, expected = firsts.setdefault(index, (rank, mark))
+        if mark != expected:
+            raise ModelMismatchError(
+                "must be given the same rows on ranks with the same session.data_index",
+                field="trainer.step",
+                value=f"others on rank {rank} than on rank {first}",
+                remedy="give it what session.shard(loader) yields, and let what changes a batch "
+                "draw alike on all ranks",
+            )
+
+
 def _not_global(rank: int, first: int) -> ModelMismatchError:
     return ModelMismatchError(
         "must yield the same global batches on every rank",

@@ -23,6 +23,8 @@ USUALLY_IGNORED = -100  # by torch's losses and by transformers' collators
 _BELOW_CLASSES = (USUALLY_IGNORED, -1)
 _TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
 _ASSUMED_CLASSES = 64
+_MEAN_TOLERANCE = 1e-4  # what sums in fp32 differ by is a hundredth of it
+_EASY_LOGIT = 10.0  # one half of the targets tried has a small loss, so that weights of both show
 _OF_NO_USE = (
     RuntimeError,
     ValueError,
@@ -84,6 +86,25 @@ def check_mean(loss_function: Callable[..., Any], class_count: int | None) -> No
                 value="twice the loss for the same targets twice",
                 remedy="return a mean, as torch's losses do with reduction='mean'",
             )
+
+
+def is_mean_of_parts(
+    loss_function: Callable[..., Any], class_count: int | None, *, ignored_target: int | None
+) -> bool:
+    """Return whether the loss of a batch is the mean of those of its halves, as far as is known.
+
+    What divides by class weights, compares rows or is a root of a mean gives other numbers for
+    other micro-batches. It is tried on classes, and where it has no use for them on numbers, of
+    which one half has a small loss.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for rows in ((2,), ()):
+            trial = _Trial(loss_function, class_count or _ASSUMED_CLASSES, rows)
+            found = trial.is_mean_of_halves(ignored_target)
+            if found is not None:
+                return found
+        return _is_mean_of_numbers(loss_function)
 
 
 def check_without_parameters(loss_function: Callable[..., Any], class_count: int | None) -> None:
@@ -170,6 +191,19 @@ class _Trial:
             return False
         return torch.allclose(twice, 2 * once)
 
+    def is_mean_of_halves(self, ignored_target: int | None) -> bool | None:
+        """Return whether it is, of rows or samples; `None` where there is no use for either."""
+        targets = torch.tensor([item for item in self._classes if item != ignored_target])
+        half = (len(targets) + 1) // 2
+        parts = [targets[:half], targets[len(targets) - half :]]
+        joined = torch.stack(parts) if self._rows else torch.cat(parts)
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(*joined.shape, self._class_count, generator=generator)
+        is_easy = torch.arange(len(joined)) < len(joined) // 2
+        easy = torch.where(is_easy, _EASY_LOGIT, 0.0).view(-1, *[1] * joined.dim())
+        logits = logits + easy * functional.one_hot(joined, self._class_count)
+        return _is_mean_of_halves(self._loss_function, logits, joined)
+
     def _logits(self, count: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
         return torch.randn(*self._rows, count, self._class_count, generator=generator)
@@ -181,3 +215,33 @@ class _Trial:
         except _OF_NO_USE:
             return None
         return loss if torch.is_tensor(loss) and loss.dim() == 0 else None
+
+
+def _is_mean_of_numbers(loss_function: Callable[..., Any]) -> bool:
+    """Return whether the loss of outputs beside targets of their shape is a mean of its halves."""
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((8, 3), (8, 1), (8,)):
+        outputs, targets = (torch.rand(shape, generator=generator) for _ in range(2))
+        outputs[: len(outputs) // 2] = 0.99 * targets[: len(outputs) // 2]
+        found = _is_mean_of_halves(loss_function, outputs, targets)
+        if found is not None:
+            return found
+    return True
+
+
+def _is_mean_of_halves(
+    loss_function: Callable[..., Any], outputs: torch.Tensor, targets: torch.Tensor
+) -> bool | None:
+    """Return whether it is; `None` where the function has no use for these, or draws something."""
+    half = len(outputs) // 2
+    try:
+        with torch.no_grad():
+            whole, again = (loss_function(outputs, targets) for _ in range(2))
+            first = loss_function(outputs[:half], targets[:half])
+            second = loss_function(outputs[half:], targets[half:])
+    except _OF_NO_USE:
+        return None
+    found = (whole, again, first, second)
+    if not all(torch.is_tensor(item) and item.dim() == 0 for item in found) or whole != again:
+        return None
+    return torch.allclose(whole, (first + second) / 2, rtol=_MEAN_TOLERANCE)

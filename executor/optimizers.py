@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from executor.errors import ModelMismatchError
@@ -65,9 +66,28 @@ def made_by(function: OptimizerFunction, names: Sequence[str]) -> Callable[[list
             )
         for member in members:
             _check_step(member)
+        _check_parameters(members, parameters)
         return members[0] if len(members) == 1 else Together(members)
 
     return made
+
+
+def _check_parameters(members: Sequence[Optimizer], given: Sequence[nn.Parameter]) -> None:
+    """Return if `members` update no others than the parameters `given`.
+
+    Those of a model that the script has built for itself would be trained in place of the plan's.
+    """
+    known = {id(item) for item in given}
+    taken = [item for each in members for group in each.param_groups for item in group["params"]]
+    others = [item for item in taken if id(item) not in known]
+    if others:
+        raise ModelMismatchError(
+            "must update the parameters that it is given, and is called with some at a time",
+            field="optimizer_function",
+            value=f"one of shape {tuple(others[0].shape)} that is not given",
+            remedy="use its argument in place of model.parameters(), such as "
+            "lambda parameters: torch.optim.AdamW(parameters)",
+        )
 
 
 def _check_step(optimizer: Optimizer) -> None:
@@ -82,7 +102,11 @@ def _check_step(optimizer: Optimizer) -> None:
         )
 
 
+def members_of(optimizer: Optimizer) -> Sequence[Optimizer]:
+    """Return the optimizers that a script has made."""
+    return optimizer.members if isinstance(optimizer, Together) else (optimizer,)
+
+
 def member_names(optimizer: Optimizer) -> list[str]:
     """Return the classes of the optimizers that a script has made."""
-    members = optimizer.members if isinstance(optimizer, Together) else (optimizer,)
-    return [type(member).__qualname__ for member in members]
+    return [type(member).__qualname__ for member in members_of(optimizer)]

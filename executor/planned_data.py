@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,7 @@ from executor.losses import (
     check_mean,
     check_without_parameters,
     ignored_target_of,
+    is_mean_of_parts,
 )
 from executor.masking import BatchSplit
 from executor.mesh import RankMesh
@@ -77,6 +79,19 @@ class PlannedData:
                 ignored_target=ignored,
             ),
         )
+
+    def loss_differences(self, loss_function: LossFunction, reader: BatchReader) -> Iterator[str]:
+        """Yield a sentence if a loss is another number for a batch than the mean of its parts."""
+        pieces = self.global_batch_size // self.plan.strategy.micro_batch_size
+        if pieces == 1:
+            return
+        count, ignored = reader.planned.vocabulary_size, reader.split.ignored_target
+        if not is_mean_of_parts(loss_function, count, ignored_target=ignored):
+            yield (
+                f"loss_function is no mean over rows: what is trained is the mean of the {pieces} "
+                "micro-batches' losses, and not the loss of the whole batch (of weighted targets "
+                "divide the sum by their number, not by their weights)"
+            )
 
     def share(
         self, declaration: ModelDeclaration, reader: BatchReader, *, per_rank: bool = False

@@ -31,6 +31,7 @@ from executor.batch import GivenBatch
 from executor.buffers import Buffers, check_averaged
 from executor.checkpoint import Trained
 from executor.cores import keep_to_own_cores
+from executor.coupling import check_uncoupled
 from executor.data import shard
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import LaunchError, ModelMismatchError
@@ -49,6 +50,7 @@ from executor.models.forward_inputs import LABELS
 from executor.models.own import Declaration
 from executor.numerics import Numerics
 from executor.optimizers import OptimizerFunction
+from executor.partial_scalars import read_whole_scalars
 from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
 from executor.randomness import Draws
@@ -82,6 +84,7 @@ class Session:
     ) -> None:
         """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
+        read_whole_scalars()
         self.compiler = chosen_compiler(plan.job.resolved, compiler)
         self.plan = plan
         self.device = device
@@ -202,6 +205,10 @@ class Session:
         updates = updates_of(
             held, self._residences, optimizer_function, device=self.device, name_of=name_of
         )
+        check_uncoupled(
+            [update.optimizer for update in updates],
+            are_several=len(updates) > 1 or self.mesh.degrees[PIPELINE] > 1,
+        )
         self.trainer = Trainer(
             Trained(
                 model=held,
@@ -235,6 +242,10 @@ class Session:
             ),
             watch=LossWatch(on_undefined_loss),
         )
+        for said in self._data.loss_differences(loss_function, self.trainer.reader):
+            self._differences += (said,)
+            if self.rank == 0:
+                warnings.warn(said, stacklevel=2)
         self.trainer.exported = Exported(
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
         )

@@ -25,7 +25,7 @@ from executor.batch_reader import BatchReader
 from executor.buffers import Buffers
 from executor.checkpoint import Progress, Snapshot, Trained, load_checkpoint, save_checkpoint
 from executor.checkpoint_record import Retention
-from executor.data import DataPosition
+from executor.data import DataPosition, check_same_rows
 from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
@@ -86,6 +86,7 @@ class Trainer:
         self.watch = watch
         self._draws = draws
         self._trained = trained
+        self._optimized = {item for item in self.model.parameters() if item.requires_grad}
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
         self.unmetered: str | None = None
@@ -387,12 +388,14 @@ class Trainer:
             observer.step_begins()
         if not self.history:
             self.position.check_alike()
+            check_same_rows(given, self._mesh.data_index)
         self._meter.start()
         start = time.perf_counter()
         between = 0.0 if self._ended_at is None else start - self._ended_at
         with metering:
             for parameter in self.model.parameters():
                 parameter.grad = None
+            self._check_trained()
             micro_batches = self.reader.micro_batches(given, may_be_short=self.step_count > 0)
             self.buffers.agree()
             factor = self._step_end.scale / len(micro_batches.items)
@@ -419,6 +422,18 @@ class Trainer:
             observer.step_ended(self.step_count, metrics)
         self._ended_at = time.perf_counter()
         return metrics
+
+    def _check_trained(self) -> None:
+        """Return unless a parameter is to be trained by now that no optimizer was given."""
+        for name, parameter in self._trained.parameters():
+            if parameter.requires_grad and parameter not in self._optimized:
+                raise ModelMismatchError(
+                    "was frozen when optimizers were made, and would get gradients for nothing",
+                    field="requires_grad",
+                    value=name,
+                    remedy="build the model with requires_grad of all that is ever trained, and "
+                    "freeze after parallelize() what is not yet: it is passed over",
+                )
 
     def _writes_refused(self) -> AbstractContextManager[Any]:
         """Refuse, in the first step of this process, what a forward writes to copies."""

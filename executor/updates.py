@@ -27,7 +27,8 @@ from executor.host_memory import hold, host_copy, like, plain, working_on_host
 from executor.optimizers import OptimizerFunction, made_by
 from planner.schema.strategy import Offload
 
-_NO_SHARDED_OPERATOR = "Sharding propagation failed"
+_NO_SHARDED_OPERATOR = ("Sharding propagation failed", "does not have a sharding strategy")
+_WHOLE_NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Made = Callable[[list[Any]], torch.optim.Optimizer]
 
@@ -85,12 +86,16 @@ class Beside:
 
 
 class OnHost:
-    """States on the host beside fp32 copies of the parameters, which the host updates."""
+    """States on the host beside fp32 copies of the parameters, which the host updates.
+
+    What a script writes to the parameters between steps is taken over.
+    """
 
     def __init__(self, parameters: list[nn.Parameter], function: Made, *, is_pinned: bool) -> None:
         self._is_pinned = is_pinned
         self._copies = [(item, _copied(item, is_pinned=is_pinned)) for item in parameters]
         self.optimizer = function([copy for _, copy in self._copies])
+        self._sums = self._bit_sums()
 
     def pairs(self) -> Sequence[tuple[nn.Parameter, nn.Parameter]]:
         """Return each parameter with its copy."""
@@ -98,6 +103,8 @@ class OnHost:
 
     def step(self) -> None:
         """Fetch the gradients, update the copies, and send them back."""
+        if self._were_written():
+            self.parameters_changed()
         with working_on_host():
             for parameter, copy in self._copies:
                 copy.grad = self._fetched(parameter)
@@ -110,6 +117,7 @@ class OnHost:
             for parameter, copy in self._copies:
                 plain(parameter).copy_(plain(copy), non_blocking=self._is_pinned)
         self._wait()
+        self._sums = self._bit_sums()
 
     def parameters_changed(self) -> None:
         """Copy the parameters again."""
@@ -117,6 +125,21 @@ class OnHost:
             for parameter, copy in self._copies:
                 plain(copy).copy_(plain(parameter))
         hold(state_tensors(self.optimizer))
+        self._sums = self._bit_sums()
+
+    def _were_written(self) -> bool:
+        """Return whether the parameters are no longer what the last update has made of them."""
+        if self._is_pinned:
+            return self._bit_sums() != self._sums
+        return not all(torch.equal(plain(item), plain(copy)) for item, copy in self._copies)
+
+    def _bit_sums(self) -> list[int]:
+        """Return a number for each parameter on a GPU, from which nothing else is to be fetched."""
+        if not self._is_pinned:
+            return []
+        sums = [bit_sum(plain(parameter).detach()) for parameter, _ in self._copies]
+        found: list[int] = torch.stack(sums).tolist()
+        return found
 
     def _fetched(self, parameter: nn.Parameter) -> torch.Tensor | None:
         gradient = parameter.grad
@@ -140,7 +163,8 @@ class Streamed:
         self, parameters: list[nn.Parameter], function: Made, *, device: torch.device
     ) -> None:
         self._device = device
-        self._copies = [(item, _shell(item, device)) for item in parameters]
+        # Some optimizers take values over when they are made.
+        self._copies = [(item, _copied_to(item, device)) for item in parameters]
         self._sizes = [plain(copy).untyped_storage().nbytes() for _, copy in self._copies]
         self.optimizer = function([copy for _, copy in self._copies])
         self._give_up()
@@ -266,15 +290,15 @@ def _step(optimizer: torch.optim.Optimizer) -> None:
     """
     try:
         optimizer.step()
-    except RuntimeError as error:
-        if _NO_SHARDED_OPERATOR not in str(error):
+    except RuntimeError as error:  # NotImplementedError is one
+        if not any(words in str(error) for words in _NO_SHARDED_OPERATOR):
             raise
         raise UnsupportedPlanError(
             "torch has not all of this optimizer's operators for sharded parameters",
             field="optimizer_function",
             value=type(optimizer).__qualname__,
             remedy="plan with zero_stage 0 and tensor_parallel_degree 1, or use an optimizer that "
-            "updates each number by itself, as AdamW and SGD do",
+            "updates each number by itself, as AdamW and SGD do without fused=True",
         ) from error
 
 
@@ -282,6 +306,12 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """Yield the tensors that `optimizer` keeps between steps."""
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def bit_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the bits of a plain `tensor`, read as whole numbers: nothing is rounded."""
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return real.reshape(-1).view(_WHOLE_NUMBERS[real.element_size()]).sum()
 
 
 def _mesh(parameter: nn.Parameter) -> Any:
@@ -293,8 +323,8 @@ def _copied(parameter: nn.Parameter, *, is_pinned: bool) -> nn.Parameter:
     return _in_place_of(parameter, content)
 
 
-def _shell(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
-    return _in_place_of(parameter, torch.empty_like(plain(parameter).detach(), device=device))
+def _copied_to(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
+    return _in_place_of(parameter, plain(parameter).detach().to(device, copy=True))
 
 
 def _in_place_of(parameter: nn.Parameter, local: torch.Tensor) -> nn.Parameter:

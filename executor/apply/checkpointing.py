@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import (
 )
 
 from executor.apply.activation_offload import moved_if_large
+from executor.apply.recomputed_buffers import Contexts, RecomputedBuffers
 from executor.apply.split import stage_blocks
 from executor.models.declaration import ModelDeclaration
 from planner.schema.strategy import ActivationCheckpointing, Offload, Stage
@@ -33,7 +35,9 @@ _ALWAYS_KEPT = frozenset(
 )
 
 
-def apply_checkpointing(model: nn.Module, *, declaration: ModelDeclaration, stage: Stage) -> None:
+def apply_checkpointing(
+    model: nn.Module, *, declaration: ModelDeclaration, stage: Stage, is_compiled: bool = False
+) -> None:
     """Wrap the blocks of each layer group as the group asks; names of parameters stay."""
     blocks = model.get_submodule(declaration.blocks)
     for group in stage.layers:
@@ -43,20 +47,31 @@ def apply_checkpointing(model: nn.Module, *, declaration: ModelDeclaration, stag
         for index in stage_blocks(Stage(stage=0, layers=(group,))):
             name = str(index)
             offloads = Offload.ACTIVATIONS in group.offload
-            setattr(blocks, name, checkpointed(getattr(blocks, name), mode, offloads=offloads))
+            block = checkpointed(
+                getattr(blocks, name), mode, offloads=offloads, is_compiled=is_compiled
+            )
+            setattr(blocks, name, block)
 
 
 def checkpointed(
-    block: nn.Module, mode: ActivationCheckpointing, *, offloads: bool = False
+    block: nn.Module,
+    mode: ActivationCheckpointing,
+    *,
+    offloads: bool = False,
+    is_compiled: bool = False,
 ) -> nn.Module:
     """Return `block` in a wrapper that keeps what `mode` says, on the host if it `offloads`.
 
-    What is computed again draws what it drew before: other dropout masks would give gradients of
-    another function.
+    What is computed again draws what it drew before, and changes no buffers: other dropout masks
+    would give gradients of another function. Compiled code changes its buffers once by itself.
     """
-    if mode is ActivationCheckpointing.FULL:
+    contexts: Callable[[], Contexts] | None = None
+    if mode is not ActivationCheckpointing.FULL:
+        contexts = _offloaded_contexts if offloads else _selective_contexts
+    if not is_compiled and next(block.buffers(), None) is not None:
+        contexts = partial(RecomputedBuffers(block).contexts, contexts)
+    if contexts is None:
         return checkpoint_wrapper(block, preserve_rng_state=True)
-    contexts = _offloaded_contexts if offloads else _selective_contexts
     return checkpoint_wrapper(block, preserve_rng_state=True, context_fn=contexts)
 
 

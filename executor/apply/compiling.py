@@ -48,12 +48,17 @@ def apply_compiler(
     model: nn.Module, *, declaration: ModelDeclaration, strategy: Strategy, compiler: str
 ) -> None:
     """Compile every block of the stage, where torch can; names of parameters stay."""
-    if compiler == NO_COMPILER or why_not_compiled(strategy, declaration) is not None:
+    if not compiles(compiler, strategy, declaration):
         return
     for block in model.get_submodule(declaration.blocks).children():
         inner = without_offload(block)
         assert inner is not None  # noqa: S101 - a block is one
         inner.compile(backend=compiler)
+
+
+def compiles(compiler: str, strategy: Strategy, declaration: ModelDeclaration) -> bool:
+    """Return whether blocks are compiled: where that is chosen, and torch can."""
+    return compiler != NO_COMPILER and why_not_compiled(strategy, declaration) is None
 
 
 def compiler_differences(

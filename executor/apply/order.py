@@ -23,7 +23,7 @@ from torch import nn
 
 from executor.apply.activation_offload import apply_activation_offload
 from executor.apply.checkpointing import apply_checkpointing
-from executor.apply.compiling import NO_COMPILER, apply_compiler
+from executor.apply.compiling import NO_COMPILER, apply_compiler, compiles
 from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
@@ -149,7 +149,8 @@ def _apply_to(
     if application.is_own and application.precision is not Precision.FP32:
         narrow = compute_dtype(application.precision)
         apply_mixed_formats(model, declaration=declaration, narrow=narrow)
-    apply_checkpointing(model, declaration=declaration, stage=stage)
+    is_compiled = compiles(application.compiler, strategy, declaration)
+    apply_checkpointing(model, declaration=declaration, stage=stage, is_compiled=is_compiled)
     apply_activation_offload(model, declaration=declaration, stage=stage)
     apply_compiler(model, declaration=declaration, strategy=strategy, compiler=application.compiler)
     gradient_sync = apply_zero(

@@ -13,6 +13,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 
+from executor.errors import UnsupportedPlanError
 from executor.mesh import RankMesh
 
 
@@ -43,10 +44,11 @@ class Replica:
         self._apart = nn.ModuleList(apart)
         self._group = group
         self._degree = degree
-        self._missing = 0
+        self._came_already: set[torch.Tensor] = set()
         self._hooked: list[nn.Parameter] = []
         self._reductions: list[_Reduction] = []
         self._on_complete: Callable[[], None] | None = None
+        self._is_reduced = False
         self.unused: set[nn.Parameter] = set()
 
     def parameters(self) -> list[nn.Parameter]:
@@ -55,30 +57,33 @@ class Replica:
         return [item for item in self._modules.parameters() if item not in others]
 
     def trained(self) -> Sequence[nn.Parameter]:
-        """Return those that are to get a gradient."""
-        return [item for item in self.parameters() if item.requires_grad]
+        """Return those that are to get a gradient, or were so when the first was expected."""
+        return self._hooked or [item for item in self.parameters() if item.requires_grad]
 
     @property
     def is_complete(self) -> bool:
         """Return whether every gradient has come that is expected."""
-        return self._missing == 0
+        return len(self._came_already) == len(self._hooked)
 
     def expect(self, on_complete: Callable[[], None]) -> None:
         """Expect every gradient once more, and say so when they have come."""
-        if not self._hooked:
-            # Only now: taking storage for a model replaces its parameters.
-            self._hooked = list(self.trained())
-            for parameter in self._hooked:
+        # Only now: taking storage for a model replaces its parameters, and scripts unfreeze some.
+        known = set(self._hooked)
+        for parameter in self.parameters():
+            if parameter.requires_grad and parameter not in known:
                 parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                     self._came
                 )
-        self._missing = len(self._hooked)
+                self._hooked.append(parameter)
+        self._came_already.clear()
+        self._is_reduced = False
         self._on_complete = on_complete
 
     def reduce(self) -> None:
         """Average the gradients; what has not got one on this rank has zeros."""
-        self._missing = 0
-        self._on_complete = None
+        self._is_reduced = True
+        if not self._hooked:
+            return
         self.unused = {item for item in self._hooked if item.grad is None}
         for parameter in self.unused:
             parameter.grad = torch.zeros_like(parameter)
@@ -97,12 +102,15 @@ class Replica:
         for reduction in self._reductions:
             reduction.work.wait()
         self._reductions.clear()
+        self._is_reduced, self._on_complete = False, None
 
-    def _came(self, _parameter: torch.Tensor) -> None:
+    def _came(self, parameter: torch.Tensor) -> None:
+        if self._is_reduced:
+            raise late_gradient(parameter)
         if self._on_complete is None:
             return
-        self._missing -= 1
-        if self._missing == 0:
+        self._came_already.add(parameter)
+        if self.is_complete:
             self._on_complete()
 
 
@@ -121,6 +129,16 @@ class Scalars(Replica):
     def parameters(self) -> list[nn.Parameter]:
         """Return them, each once."""
         return [item for item in super().parameters() if item.dim() == 0]
+
+
+def late_gradient(parameter: torch.Tensor) -> UnsupportedPlanError:
+    """Return what is wrong with a gradient that comes after ranks have averaged the rest of it."""
+    return UnsupportedPlanError(
+        "has a gradient in several parts of one backward, of which ranks have averaged the first",
+        field="build_model",
+        value=f"a parameter of shape {tuple(parameter.shape)}",
+        remedy="pass use_reentrant=False to torch.utils.checkpoint where a module is called twice",
+    )
 
 
 def scalars_of(modules: Iterable[nn.Module]) -> set[nn.Parameter]:

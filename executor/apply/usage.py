@@ -15,6 +15,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
+from executor.apply.replicate import late_gradient
 from executor.host_memory import hold, plain
 
 _UNUSED, _USED, _USED_IN_PART = 0, 1, 2
@@ -82,8 +83,17 @@ class ShardedGradients:
         return [item.sharded_param for item in self._group.fsdp_params if _is_trained(item)]
 
     def begin(self) -> None:
-        """Forget the last step."""
+        """Forget the last step.
+
+        Raises:
+            UnsupportedPlanError: if gradients have come after it was reduced.
+        """
         self._used.clear()
+        for item in self._group.fsdp_params:
+            whole = getattr(item, "_unsharded_param", None)
+            is_left = whole is not None and whole.grad is not None
+            if is_left or item.unsharded_accumulated_grad is not None:
+                raise late_gradient(item.sharded_param)
 
     def _complete(self, *_: Any) -> None:
         """Note what has a gradient, give zeros to all else that is reduced, and let FSDP go on."""

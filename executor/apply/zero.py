@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -38,6 +39,7 @@ from executor.apply.parameter_groups import parameter_groups
 from executor.apply.pieces import Piece, joined, parameters_beside, parameters_of, pieces_of
 from executor.apply.replicate import Replica, Replicas, Scalars, scalars_of
 from executor.apply.usage import Reduced, ShardedGradients, Usage
+from executor.errors import UnsupportedPlanError
 from executor.mesh import ExpertMesh, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from executor.precision import compute_dtype, sum_dtype
@@ -59,6 +61,8 @@ class ShardedPart:
         """Return the part of a module that FSDP keeps."""
         assert isinstance(module, FSDPModule)  # noqa: S101 - the caller has made it one
         groups = parameter_groups(module)
+        for group in groups:
+            _check_formats(group.fsdp_params)
         return ShardedPart(
             module=module,
             zero_stage=zero_stage,
@@ -117,6 +121,20 @@ class GradientSync:
             usage.agree()
         for item in self.sharded:
             item.begin()
+
+
+def _check_formats(kept: Sequence[Any]) -> None:
+    """Return if all that FSDP keeps together and is trained has one format, as FSDP needs."""
+    trained = [item.sharded_param for item in kept if item.sharded_param.requires_grad]
+    formats = {str(item.dtype).removeprefix("torch.") for item in trained}
+    if len(formats) > 1:
+        raise UnsupportedPlanError(
+            "shards together parameters of one format alone",
+            field="build_model",
+            value=", ".join(sorted(formats)),
+            remedy="give parameters one format, and change that of what is computed in forward, or "
+            "declare blocks by declaration=meshwright.Declaration(blocks=...), each of one format",
+        )
 
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:

@@ -45,6 +45,7 @@ from executor.models.huggingface import (
 from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
+from executor.models.parameter_storage import check_storage
 from executor.models.script_values import ScriptValues
 from executor.tensor_source import StateDict
 from executor.weights import LoadedValues, Weights, loaded_values
@@ -98,6 +99,7 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     check_split_adapters(adapters, strategy.tensor_parallel_degree)
     _check_empty(built, own, weights)
     check_embeddings(built)
+    check_storage(built)
     _check_loaded(built, own, weights, has_lost=has_loaded and not checkpoint_follows)
     comes_otherwise = weights is not None or checkpoint_follows
     state = InitialState(

@@ -28,6 +28,7 @@ from planner.errors import InputError
 from tests.distributed.average_tasks import AVERAGE_TASKS
 from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.buffer_tasks import BUFFER_TASKS
+from tests.distributed.changing_tasks import CHANGING_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.foreign_tasks import FOREIGN_TASKS
 from tests.distributed.kept_tasks import KEPT_TASKS
@@ -303,6 +304,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *KEPT_TASKS,
         *BUFFER_TASKS,
         *NUMERICS_TASKS,
+        *CHANGING_TASKS,
         *CHECKPOINT_TASKS,
         *BATCH_TASKS,
         *WEIGHT_TASKS,

@@ -16,6 +16,7 @@ from executor.losses import (
     check_mean,
     check_without_parameters,
     ignored_target_of,
+    is_mean_of_parts,
     next_token_loss,
 )
 
@@ -99,3 +100,47 @@ def test_a_loss_that_takes_parameters_of_its_own_is_refused() -> None:
     with pytest.raises(ModelMismatchError, match=r"loss_function: .*meshwright\.add_loss"):
         check_without_parameters(lambda *given: flat(*given) + weight.square().mean(), 8)
     check_without_parameters(lambda *given: flat(*given) + weight.detach().square().mean(), 8)
+
+
+WEIGHTS = torch.ones(8).index_fill(0, torch.tensor([6]), 5.0)
+weighted = partial(functional.cross_entropy, weight=WEIGHTS)
+
+
+def contrasted(vectors: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
+    """Return how well rows are told from the others of their batch."""
+    rows = vectors.flatten(1)
+    return functional.cross_entropy(rows @ rows.T, torch.arange(len(rows)))
+
+
+def root(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the root of the mean square error."""
+    return functional.mse_loss(outputs, targets).sqrt()
+
+
+def drawing(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return a loss that draws anew each time."""
+    return flat(functional.dropout(logits), targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (flat, True),
+        (of_samples, True),
+        (functional.cross_entropy, True),
+        (leaving_out(5), True),
+        (functional.mse_loss, True),
+        (functional.binary_cross_entropy_with_logits, True),
+        (drawing, True),
+        (lambda outputs, _targets: outputs.loss, True),
+        (weighted, False),
+        (lambda logits, targets: weighted(logits.flatten(0, 1), targets.flatten()), False),
+        (lambda logits, targets: flat(logits, targets).sqrt(), False),
+        (contrasted, False),
+        (root, False),
+    ],
+)
+def test_a_loss_is_the_mean_of_its_parts_or_is_told_not_to_be(
+    loss: Callable[..., Any], expected: bool
+) -> None:
+    assert is_mean_of_parts(loss, 8, ignored_target=5) is expected
