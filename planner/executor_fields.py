@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from planner.schema.job import Job, Stack
 
-# Devices whose programs run on other software than torch with CUDA, ROCm or gloo: profiles say which.
+# Devices whose programs run on other software than ours, which their profiles name.
 PLANNED_ONLY = frozenset(
     {
         "ascend-910b-64gb",

@@ -6,7 +6,6 @@ reads), and of the launchers that stand before a script. What is neither read no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from planner.importers.megatron_flags import Flags
@@ -25,17 +24,18 @@ from planner.schema.model import (
 # own shape, and of kernels that the stack is priced with.
 _FILES_AND_LOGS = """
     adlr- app-tag async- auto-detect ckpt- config-logger data- dataloader- dist-ckpt disable-ckpt
-    disable-log disable-straggler disable-msc distributed-backend distributed-timeout dump- enable-ft
-    enable-msc eval- exit finetune flight-recorder full-validation help init- initial-loss-scale
-    load local-rank log- logging- manual-gc memory-snapshot merge-file mid-level min-loss mock-data
-    multiple-validation no-check no-ckpt no-create-attention no-data no-init no-load no-log no-manual
-    no-mmap no-one no-save non-persistent null-tokenizer num-dataset num-workers nvtx one-logger
-    override- per-split persistent-save pretrained profile pytorch-profiler record- rerun- save seed
-    skip-train split start-eval straggler- te-rng tensorboard- test- tiktoken- timing- titles-
-    tokenizer- train- trust-remote use-checkpoint use-cpu-init use-dist-ckpt use-mcore use-mp-args
-    use-persistent use-pytorch use-tokenizer valid vocab-extra vocab-file wandb- loss-scale hysteresis
-    check- iterations-to eod-mask reset- calculate-per legacy- ft-
-    accumulate-allreduce use-one-sent chat-template empty-unused error-injection
+    disable-log disable-straggler disable-msc distributed-backend distributed-timeout dump-
+    enable-ft enable-msc eval- exit finetune flight-recorder full-validation help init-
+    initial-loss-scale load local-rank log- logging- manual-gc memory-snapshot merge-file mid-level
+    min-loss mock-data multiple-validation no-check no-ckpt no-create-attention no-data no-init
+    no-load no-log no-manual no-mmap no-one no-save non-persistent null-tokenizer num-dataset
+    num-workers nvtx one-logger override- per-split persistent-save pretrained profile
+    pytorch-profiler record- rerun- save seed skip-train split start-eval straggler- te-rng
+    tensorboard- test- tiktoken- timing- titles- tokenizer- train- trust-remote use-checkpoint
+    use-cpu-init use-dist-ckpt use-mcore use-mp-args use-persistent use-pytorch use-tokenizer valid
+    vocab-extra vocab-file wandb- loss-scale hysteresis check- iterations-to eod-mask reset-
+    calculate-per legacy- ft- accumulate-allreduce use-one-sent chat-template empty-unused
+    error-injection
 """
 _SCHEDULES = """
     adam- decoupled- end-weight head-lr lion- lr min-lr muon- sgd- start-weight warmup weight-decay
@@ -46,8 +46,9 @@ _OF_THE_MODEL = """
     attention-softmax disable-bias dsa- embedding-init glu- group-query is-hybrid kv-lora linear-
     make-vocab mamba- max-position moe-aux moe-ffn moe-input moe-layer-freq moe-latent moe-router
     moe-shared moe-z mscale multi-latent mup- no-position no-rope norm normalization openai-gelu
-    padded-vocab position-embedding q-lora qk- quick-geglu relative-attention rope- rotary- softmax-type
-    spec squared-relu swiglu untie- use-mup use-rope use-rotary v-head vocab-size window- yarn-
+    padded-vocab position-embedding q-lora qk- quick-geglu relative-attention rope- rotary-
+    softmax-type spec squared-relu swiglu untie- use-mup use-rope use-rotary v-head vocab-size
+    window- yarn-
 """
 _KERNELS = """
     attention-backend moe-grouped moe-permute moe-flex moe-token-drop no-bias no-masked no-persist
