@@ -59,6 +59,7 @@ OF_THE_SCRIPT = frozenset(
         "flash_attention_generation",
         "fused_attention",
         "fused_loss",
+        "loss_chunk_count",
         "optimizer",
         "shifted_logits",
     }

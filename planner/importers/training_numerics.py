@@ -61,6 +61,11 @@ _OPTIMIZERS = {
 }
 
 
+# torchtune's, and in how many chunks unless it is told
+_CHUNKED_LOSS = re.compile(r"chunkedoutputloss$|\.linearcrossentropyloss$")
+_LOSS_CHUNK_COUNT = 8
+
+
 def precision_of(words: Words) -> dict[str, object]:
     """Return the job's number format, and whether all states have it.
 
@@ -134,8 +139,10 @@ def optimizer_of(words: Words) -> dict[str, object]:
 def kernels_of(words: Words) -> dict[str, Any]:
     """Return what is said of kernels: Liger's fuse norms, and the loss with the head.
 
+    torchtune's losses that take logits in chunks are compiled with the model.
+
     Source: transformers `training_args.py` (`use_liger_kernel`, `torch_compile`); Liger-Kernel
-    `transformers/monkey_patch.py`.
+    `transformers/monkey_patch.py`; torchtune `modules/loss`, `training/_compile.py`.
     """
     liger, compiled, fused = (words.flag(word) for word in ("liger", "compile", "fused_loss"))
     job: dict[str, Any] = {}
@@ -143,6 +150,9 @@ def kernels_of(words: Words) -> dict[str, Any]:
         job["fused_elementwise"] = True
     if liger or fused:
         job["fused_linear_loss"] = True
+    if _CHUNKED_LOSS.search(words.text("loss") or ""):
+        job["loss_chunk_count"] = words.size("loss_chunks", _LOSS_CHUNK_COUNT)
+        job["fused_loss"] = compiled
     if words.text("attention") in {"eager", "math"}:
         job["fused_attention"] = False
     if words.get("clipping") is not None:

@@ -273,7 +273,8 @@ class Job(Document):
 
     Some flags say what the training program keeps in memory. `fused_attention` false: it writes
     the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
-    gradient of the logits over them, and makes no copy in 32 bits. `fused_linear_loss`: the head's
+    gradient of the logits over them, and makes no copy in 32 bits. `loss_chunk_count`: the loss
+    takes logits in so many chunks of tokens, one after another. `fused_linear_loss`: the head's
     product and the loss take tokens by pieces together, so that logits are never whole.
     `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
     false: tensor-parallel ranks hold whole logits. `varied_lengths`: those of a step are as long as
@@ -339,6 +340,7 @@ class Job(Document):
     objective: Objective = Objective.THROUGHPUT
     fused_attention: Flag = True
     fused_loss: Flag = False
+    loss_chunk_count: PositiveCount = 1
     fused_linear_loss: Flag = False
     shifted_logits: Flag = False
     vocabulary_parallel_loss: Flag = True
@@ -415,6 +417,11 @@ class Job(Document):
         given = [name for name in kinds if getattr(self, name)]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are different losses: leave one of them")
+        if self.loss_chunk_count > 1 and given and given != ["fused_loss"]:
+            raise ValueError(
+                f"loss_chunk_count {self.loss_chunk_count} and {given[0]} are different losses:"
+                " leave one of them"
+            )
         return self
 
     @model_validator(mode="after")

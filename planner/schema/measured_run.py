@@ -154,16 +154,18 @@ class ProgramColumns(_Columns):
 
     `loss_kernel`: `plain` (log-softmax of a copy in 32 bits), `shifted` (with a shifted copy of
     that, as transformers had it), `in_place` of the logits, or `linear` (with the head's product,
-    so that logits are never whole). `vocab_parallel_loss` false: tensor-parallel ranks hold whole
-    logits. `master_weights` false: all states are in 16 bits. `gradient_overlap`: gradients that
-    are reduced once a step are so under backward; `gradient_reduction`: what ZeRO-1 reduces them
-    by. `varied_lengths`: sequences differ in length, up to `seq_len`. `masked_rows`: the head of a
-    masked model reads the rows of masked tokens alone. `steps_in_backward`: each parameter is
-    updated as soon as its gradient is there. `blocking_launches`: the host waits for each kernel.
+    so that logits are never whole); `loss_chunk_count`: in how many chunks of tokens.
+    `vocab_parallel_loss` false: tensor-parallel ranks hold whole logits. `master_weights` false:
+    all states are in 16 bits. `gradient_overlap`: gradients that are reduced once a step are so
+    under backward; `gradient_reduction`: what ZeRO-1 reduces them by. `varied_lengths`: sequences
+    differ in length, up to `seq_len`. `masked_rows`: the head of a masked model reads the rows of
+    masked tokens alone. `steps_in_backward`: each parameter is updated as soon as its gradient is
+    there. `blocking_launches`: the host waits for each kernel.
     """
 
     norm_kernel: Annotated[Literal["fused", "unfused"] | None, _small] = None
     loss_kernel: Annotated[Literal["plain", "shifted", "in_place", "linear"] | None, _small] = None
+    loss_chunk_count: PositiveCount | None = None
     vocab_parallel_loss: bool | None = None
     attention_kernel: Annotated[
         Literal["unfused", "flash1", "flash2", "flash3", "cudnn"] | None, _small

@@ -72,6 +72,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         limits=_RAN,
         fused_attention=_fused_attention(run, program, assumptions),
         fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
+        loss_chunk_count=_loss_chunk_count(run, program),
         fused_linear_loss=loss == "linear",
         shifted_logits=_shifted_logits(run, program),
         vocabulary_parallel_loss=_vocabulary_parallel_loss(run, program, stack),
@@ -167,12 +168,30 @@ def _fused_attention(run: MeasuredRun, program: Program, assumptions: list[Assum
 
 
 def _fused_loss(run: MeasuredRun, program: Program) -> bool:
-    """Return whether the loss works in place of the logits, or on a part of them at a time."""
+    """Return whether the loss works in place of the logits.
+
+    One that works in chunks does so compiled, as it is with the model.
+    """
+    if program.loss_chunk_count > 1:
+        return run.compile is not False
     since = program.compiled_loss_since
     if since is None or run.compile is not True:
         return program.fused_loss
     year = re.search(r"\b20\d\d\b", run.framework or "")
     return year is None or year[0] >= since
+
+
+def _loss_chunk_count(run: MeasuredRun, program: Program) -> int:
+    """Return in how many chunks of tokens the loss takes logits.
+
+    Raises:
+        Unpriced: if the row says that of a loss that takes none.
+    """
+    stated, kernel = run.loss_chunk_count, run.loss_kernel
+    if stated is not None and stated > 1 and kernel in {"shifted", "linear"}:
+        raise Unpriced(Unpriceable.FIELD, f"loss_chunk_count {stated} of a {kernel} loss")
+    usual = program.loss_chunk_count if kernel is None else 1
+    return usual if stated is None else stated
 
 
 def _shifted_logits(run: MeasuredRun, program: Program) -> bool:
@@ -184,7 +203,7 @@ def _shifted_logits(run: MeasuredRun, program: Program) -> bool:
     """
     if run.loss_kernel is not None:
         return run.loss_kernel == "shifted"
-    if _fused_loss(run, program):
+    if _fused_loss(run, program) or _loss_chunk_count(run, program) > 1:
         return False
     masked = (run.attention_kind or "").lower().endswith("bidirectional")
     narrow = _FIRST_QWEN.match((run.model or "").lower()) and not program.reads_logits

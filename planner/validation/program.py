@@ -54,6 +54,7 @@ class Program:
     fused_elementwise: bool | None = None
     flash_attention_generation: int | None = None
     fused_loss: bool = False
+    loss_chunk_count: int = 1
     compiled_loss_since: str | None = None
     narrow_gradients: bool = False
     narrow_states: bool = False
@@ -121,7 +122,7 @@ _PROGRAMS = (
     _named(
         "torchtune",
         Stack.TORCH,
-        fused_loss=True,
+        loss_chunk_count=8,
         narrow_states=True,
         overlapped_offload=True,
         own_end_groups=True,

@@ -46,6 +46,8 @@ TORCHTUNE = Format(
         "model.lora_dropout": "lora_dropout",
         "model.quantize_base": "in_4_bits",
         "model.use_dora": "lora_dora",
+        "loss._component_": "loss",
+        "loss.num_output_chunks": "loss_chunks",
     },
     unpriced={
         "optimizer_in_bwd": "the optimizer's steps within backward are priced after it",

@@ -230,6 +230,36 @@ def test_a_loss_that_takes_the_heads_product_holds_rows_of_hidden_size_alone() -
     assert held == 3 * 2 * TOKENS * graph.hidden_size
 
 
+@pytest.mark.parametrize(
+    ("chunk_count", "fused", "bytes_per_logit"),
+    [
+        # One chunk is the loss of whole logits: 12 bytes, or the logits and their gradient.
+        (1, False, 12.0),
+        (1, True, 4.0),
+        # The logits, their log-softmax in 32 bits, and a quarter's copy in 32.
+        (4, False, 2.0 + 4.0 + 4.0 / 4),
+        # The log-softmax, and two gradients of a half in 32.
+        (2, False, 4.0 + 2 * 4.0 / 2),
+        (8, False, 6.5),
+        # The logits, and the gradient of an eighth.
+        (8, True, 2.25),
+    ],
+)
+def test_a_loss_in_chunks_has_one_at_a_time_in_32_bits(
+    chunk_count: int, fused: bool, bytes_per_logit: float
+) -> None:
+    """As torch 2.13 allocates them where the caller lets the logits go before backward."""
+    graph = a_model()
+    held = logits_bytes(graph, loss_chunk_count=chunk_count, fused_loss=fused)
+    assert held == bytes_per_logit * TOKENS * graph.vocabulary_size
+
+
+@pytest.mark.parametrize("other", ["shifted_logits", "fused_linear_loss"])
+def test_chunks_of_another_loss_are_refused(other: str) -> None:
+    with pytest.raises(ValueError, match=f"loss_chunk_count 8 and {other} are different losses"):
+        a_job(loss_chunk_count=8, **{other: True})
+
+
 def test_two_kinds_of_loss_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="fused_loss and shifted_logits are different losses"):
         a_job(fused_loss=True, shifted_logits=True)

@@ -25,6 +25,7 @@ OTHERS: dict[str, Any] = {
     "optimizer": "adafactor",
     "fused_attention": False,
     "fused_loss": True,
+    "loss_chunk_count": 8,
     "fused_linear_loss": True,
     "shifted_logits": True,
     "vocabulary_parallel_loss": False,

@@ -304,11 +304,13 @@ EXPECTED = {
     "torchtune-full.yaml": (
         {"tensor": 2, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 64, "sequence_length": 4096, "optimizer": "adamw",
-         "fused_elementwise": True, "states_in_16_bits": True, **BF16},
+         "fused_elementwise": True, "loss_chunk_count": 8, "fused_loss": True,
+         "states_in_16_bits": True, **BF16},
     ),
     "torchtune-qlora.yaml": (
         {"shard": 16, "micro": 4, "zero": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 128, "optimizer": "adamw",
+         "loss_chunk_count": 16, "fused_loss": False,
          "adapters": adapters(8, bits=4), **BF16},
     ),
     "trl-peft.yaml": (

@@ -184,11 +184,28 @@ def test_how_weights_are_stored_is_not_what_is_computed_in(
 
 
 @pytest.mark.parametrize(
-    ("framework", "fused"),
-    [("torchtune", True), ("litgpt", True), ("Lit-GPT", True), ("HF Trainer", False)],
+    ("changes", "fused", "chunk_count"),
+    [
+        ({"framework": "torchtune"}, True, 8),
+        ({"framework": "torchtune", "compile": False}, False, 8),
+        ({"framework": "torchtune", "loss_kernel": "plain"}, False, 1),
+        ({"framework": "torchtune", "loss_chunk_count": 4}, True, 4),
+        ({"framework": "litgpt"}, True, 1),
+        ({"framework": "Lit-GPT"}, True, 1),
+        ({"framework": "HF Trainer"}, False, 1),
+        ({"framework": "HF Trainer", "loss_chunk_count": 4}, False, 4),
+    ],
 )
-def test_some_programs_take_the_loss_in_chunks(framework: str, fused: bool) -> None:
-    assert case_of(a_run(framework=framework)).job.fused_loss is fused
+def test_some_programs_take_the_loss_in_chunks(
+    changes: dict[str, Any], fused: bool, chunk_count: int
+) -> None:
+    job = case_of(a_run(**changes)).job
+    assert (job.fused_loss, job.loss_chunk_count) == (fused, chunk_count)
+
+
+def test_chunks_of_a_loss_that_takes_none_are_refused() -> None:
+    with pytest.raises(Unpriced, match="loss_chunk_count 4 of a linear loss"):
+        case_of(a_run(loss_kernel="linear", loss_chunk_count=4))
 
 
 def test_a_rank_that_no_row_states_is_an_assumption() -> None:
