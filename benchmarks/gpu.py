@@ -1,15 +1,20 @@
 """`python -m benchmarks.gpu`: steps and peaks of one GPU beside what is predicted for it.
 
     python -m benchmarks.gpu --out rows.jsonl [--cases NAME ...] [--cluster CLUSTER] [--steps 6]
-    python -m benchmarks.gpu --from rows.jsonl [--cluster CLUSTER] [--write]
+        [--sustain SECONDS] [--caps RATIO ...]
+    python -m benchmarks.gpu --from rows.jsonl [--cluster CLUSTER ...] [--write]
 
 The executor trains each case of `benchmarks.gpu_cases` on one rank, one after another in one
-process, on random tokens; first values are one drawn tile again and again, which no step's time
-depends on. Each becomes a row that `meshwright validate` and `calibrate` read, with the step's
-median, what torch's allocator had at most, and the kernels that took most of a step more. A case
-for which there is no memory is a row too. `--from` predicts such rows again with the cost model as
-it is now; `--write` puts the table into docs/gpu.md. `--cluster` is the device's own name, or what
-`meshwright profile` wrote.
+process, on random tokens; first values are a few drawn tiles again and again, which no step's time
+depends on. A row has the median step, what torch's allocator had at most, and the kernels that took
+most of one step more. Where a script of a few lines does the same under autocast, its step stands
+beside. `--sustain` goes on with the first case, and notes clock and power; `--caps` finds the least
+memory, over the peak of live tensors, with which a case gets along. A case for which there is no
+memory is a row too.
+
+`--from` predicts such rows with the cost model as it is now, on the device that they name and on
+each further `--cluster`, as `meshwright profile` writes them; `--write` puts the table into
+docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from planner.planning import estimate, plan
 from planner.requests.references import read_cluster
 from planner.requests.resolution import model_document
 from planner.schema.job import Job, Optimizer
-from planner.schema.plan import Estimate, Plan, ResolvedCluster
+from planner.schema.plan import Estimate, Plan, Prediction, ResolvedCluster
 from planner.units import GIB
 
 PAGE = DOCS / "gpu.md"
@@ -98,7 +103,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="meshwright-gpu-") as directory:
             assignment = _Assignment(
                 names=names,
-                cluster=options.cluster or _cluster_here(),
+                cluster=next(iter(options.cluster), None) or _cluster_here(),
                 steps=options.steps,
                 sustain=options.sustain,
                 caps=tuple(options.caps),
@@ -108,7 +113,7 @@ def main() -> int:
             )
             run_local_ranks(_rank, assignment, rank_count=1, kind=options.device, field="gpu")
     rows = [json.loads(line) for line in (options.out or options.rows).read_text().splitlines()]
-    lines = list(table(rows, options.cluster))
+    lines = list(table(rows, options.cluster if options.out is None else ()))
     print("\n".join(lines))
     if options.write:
         put("gpu", lines, page=PAGE)
@@ -164,8 +169,9 @@ def measured(
     planned = planned_case(case, cluster)
     row: dict[str, Any] = {
         "id": case.name,
-        "family": "meshwright-gpu",
-        "plan": planned.model_dump(mode="json"),
+        "cluster": cluster.given,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": str(torch.__version__),
         "outcome": "ok",
     }
     if case.is_plain and device.type == "cuda":
@@ -344,28 +350,39 @@ def _clear(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def table(rows: Sequence[dict[str, Any]], cluster: str | None) -> Iterator[str]:
-    """Yield the table of rows: predicted beside measured, the step and the peak of tensors."""
-    yield "| case | step, ms | predicted | ratio | peak, GiB | predicted | ratio |"
-    yield "|---|---|---|---|---|---|---|"
+def table(rows: Sequence[dict[str, Any]], clusters: Sequence[str]) -> Iterator[str]:
+    """Yield the table of rows: measured, and over that predicted on each cluster, its own first."""
+    titles = ("as shipped", *(f"as {Path(path).stem}" for path in clusters))
+    heads = [f"step {title} | peak {title}" for title in titles]
+    yield f"| case | step, ms | by hand | peak, GiB | {' | '.join(heads)} |"
+    yield f"|---|---|---|---|{'---|---|' * len(titles)}"
     known = {case.name: case for case in gpu_cases()}
+    errors: list[list[list[float]]] = [[[], []] for _ in titles]
     for row in rows:
-        given = row["plan"]["cluster"]["given"] if cluster is None else cluster
-        priced = priced_case(known[row["id"]], read_cluster(given)).prediction
-        stage = priced.stages[0]
-        predicted_gib = (stage.peak_memory_bytes - stage.memory_bytes.runtime) / GIB
+        places = [read_cluster(given) for given in (row["cluster"], *clusters)]
+        priced = [priced_case(known[row["id"]], place).prediction for place in places]
         if row["outcome"] != "ok":
-            yield (
-                f"| {row['id']} | {row['outcome']} | {priced.step_seconds.p50 * 1e3:.1f} | | | "
-                f"{predicted_gib:.2f} | |"
-            )
+            said = [f"{one.step_seconds.p50 * 1e3:.0f} ms | {_gib(one):.1f} GiB" for one in priced]
+            yield f"| {row['id']} | {row['outcome']} | | | {' | '.join(said)} |"
             continue
-        step, peak = row["step_time_s"], row.get("peak_mem_gib", 0.0)
-        yield (
-            f"| {row['id']} | {step * 1e3:.1f} | {priced.step_seconds.p50 * 1e3:.1f} | "
-            f"{priced.step_seconds.p50 / step:.2f} | {peak:.2f} | {predicted_gib:.2f} | "
-            f"{predicted_gib / peak if peak else 0:.2f} |"
-        )
+        step, peak = row["step_time_s"], row["peak_mem_gib"]
+        ratios = [(one.step_seconds.p50 / step, _gib(one) / peak) for one in priced]
+        for place, pair in enumerate(ratios):
+            for kind, ratio in enumerate(pair):
+                errors[place][kind].append(abs(ratio - 1.0))
+        by_hand = f"{row['plain_step_s'] * 1e3:.0f}" if "plain_step_s" in row else ""
+        shown = " | ".join(f"{first:.2f} | {second:.2f}" for first, second in ratios)
+        yield f"| {row['id']} | {step * 1e3:.0f} | {by_hand} | {peak:.2f} | {shown} |"
+    means = [f"{statistics.fmean(one):.1%}" for pair in errors for one in pair]
+    middles = [f"{statistics.median(one):.1%}" for pair in errors for one in pair]
+    yield f"| mean error | | | | {' | '.join(means)} |"
+    yield f"| median error | | | | {' | '.join(middles)} |"
+
+
+def _gib(prediction: Prediction) -> float:
+    """Return the predicted peak of tensors."""
+    (stage,) = prediction.stages
+    return (stage.peak_memory_bytes - stage.memory_bytes.runtime) / GIB
 
 
 def _said(row: dict[str, Any]) -> str:
@@ -382,7 +399,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="ROWS", help="measure, and add rows there")
     parser.add_argument("--from", dest="rows", type=Path, metavar="ROWS", help="measure nothing")
     parser.add_argument("--cases", nargs="*", help="of benchmarks.gpu_cases; default: all")
-    parser.add_argument("--cluster", help="a cluster of one GPU; default: this device")
+    parser.add_argument("--cluster", nargs="*", default=[], help="of one GPU; default: this device")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=6, help="timed steps of each case")
     parser.add_argument("--sustain", type=float, default=0.0, help="seconds more of the first")

@@ -38,7 +38,7 @@ def test_runs_held_out_come_closer_where_there_is_something_to_find():
 def test_noise_around_shipped_values_is_refused(seed):
     found = reported(rows_of(measured_fields(Scalars(), noise=0.2, seed=seed)))
     assert not found.accepted
-    assert "likelier by what the others say" in found.reason
+    assert "knowing the other runs" in found.reason
 
 
 def test_runs_that_are_as_predicted_narrow_what_is_left_open():

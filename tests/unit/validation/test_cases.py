@@ -380,7 +380,6 @@ def test_frameworks_are_known_by_their_names(framework: str, stack: Stack) -> No
         ("bf16-mixed", Precision.BF16),
         ("16-mixed", Precision.FP16),
         ("float16", Precision.FP16),
-        ("tf32", Precision.FP32),
         ("fp8:blockwise", Precision.FP8),
         ("MXFP8", Precision.FP8),
     ],
@@ -389,7 +388,7 @@ def test_number_formats_have_several_spellings(spelling: str, precision: Precisi
     assert the_case(precision=spelling).job.precision is precision
 
 
-@pytest.mark.parametrize("spelling", ["nvfp4", "mxfp4", "int8", "nf4", "b"])
+@pytest.mark.parametrize("spelling", ["nvfp4", "mxfp4", "int8", "nf4", "tf32", "b"])
 def test_number_formats_that_are_not_modelled_are_named(spelling: str) -> None:
     with pytest.raises(Unpriced, match=spelling) as caught:
         the_case(precision=spelling)
