@@ -30,7 +30,8 @@ from planner.workload.model import model_workload
 class Case:
     """The model, machine, job and strategy of one row.
 
-    Where the row's stack is not known, `others` are the cases of the other stacks that it may be.
+    Where the row's stack is not known, or how fast its network is, `others` are the other cases
+    that it may be.
     `breaches` are the fields of our rules that the strategy breaks: it is priced all the same, for
     it is the cost model that is held to account here, and the run did run.
     """
@@ -68,7 +69,7 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     cases, why = [], None
     for stack in _calibrated_first(stacks_of(program, run), calibration):
         try:
-            cases.append(_read_as(stack, run, program, calibration))
+            cases.extend(_read_as(stack, run, program, calibration))
         except Unpriced as error:
             why = why or error
     if not cases:
@@ -87,11 +88,12 @@ def _calibrated_first(
 
 def _read_as(
     stack: Stack, run: MeasuredRun, program: Program, calibration: CalibrationProfile | None
-) -> Case:
-    """Return the case of `run` if its stack is `stack`."""
+) -> list[Case]:
+    """Return the cases of `run` if its stack is `stack`, one for each network that it may have."""
     job, of_job = job_of(run, program, stack)
     cluster = cluster_of(run)
-    hardware = hardware_of(run, cluster)
+    of_machine: list[Assumption] = []
+    networks = hardware_of(run, cluster, of_machine)
     graph, of_graph = graph_of(run, program)
     layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
@@ -100,18 +102,19 @@ def _read_as(
     workload = model_workload(graph, run_again=parts_run_again(run, job))
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
         raise Unpriced(Unpriceable.LIMITS, f"{workload.parameter_count} parameters")
-    broken = breaches(graph, hardware, job, layout.strategy)
-    return Case(
+    broken = breaches(graph, networks[0], job, layout.strategy)
+    first = Case(
         run=run,
         graph=graph,
         cluster=cluster,
-        hardware=hardware,
+        hardware=networks[0],
         job=job,
         strategy=layout.strategy,
         workload=workload,
-        assumptions=(*of_graph, *of_job, *layout.assumptions),
+        assumptions=(*of_graph, *of_job, *layout.assumptions, *of_machine),
         breaches=tuple(dict.fromkeys(breach.field for breach in broken)),
     )
+    return [replace(first, hardware=hardware) for hardware in networks]
 
 
 def _planned_case(run: MeasuredRun, plan: Plan, calibration: CalibrationProfile | None) -> Case:

@@ -12,8 +12,12 @@ from planner.hardware import ClusterHardware, cluster_hardware, device_names
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.measured_run import MeasuredRun
 from planner.units import GIB
-from planner.validation.network import ACHIEVED_RATIO, network_bytes_per_second
-from planner.validation.reasons import Unpriceable, Unpriced
+from planner.validation.network import (
+    ACHIEVED_RATIO,
+    network_bytes_per_second,
+    port_bytes_per_second,
+)
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 _PROFILES = {
     "a100-sxm": "a100-sxm4-80gb",
@@ -117,8 +121,13 @@ def _usual_node(device_count: int) -> int:
     return next(size for size in (_USUAL_NODE, 4, 2, 1) if device_count % size == 0)
 
 
-def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
+def hardware_of(
+    run: MeasuredRun, cluster: Cluster, assumptions: list[Assumption]
+) -> tuple[ClusterHardware, ...]:
     """Return the cluster in SI, with the outermost level as fast as the row's network.
+
+    Where the row names the rate of a port and not how many a node has, it may have the profile's
+    network, or a single port.
 
     Raises:
         Unpriced: if the nodes do not go with the profile.
@@ -128,12 +137,22 @@ def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
     except InputError as error:
         raise Unpriced(Unpriceable.DEVICE, str(error)) from None
     (kind,) = hardware.kinds
-    stated = network_bytes_per_second(run.interconnect or "", kind.devices_per_node)
-    outer = kind.levels[-1]
+    words = run.interconnect or ""
+    stated = network_bytes_per_second(words, kind.devices_per_node)
     if stated is not None:
-        if _over_sockets(run.interconnect or ""):
+        if _over_sockets(words):
             stated = stated * _SOCKET_RATIO / ACHIEVED_RATIO
-        outer = replace(outer, bandwidth_bytes_per_second=stated)
+        return (_with_network(hardware, stated),)
+    port = port_bytes_per_second(words, kind.devices_per_node)
+    if port is None or hardware.device_count <= kind.devices_per_node:
+        return (hardware,)
+    assumptions.append(Assumption.PORTS_UNKNOWN)
+    return hardware, _with_network(hardware, port)
+
+
+def _with_network(hardware: ClusterHardware, bytes_per_second: float) -> ClusterHardware:
+    (kind,) = hardware.kinds
+    outer = replace(kind.levels[-1], bandwidth_bytes_per_second=bytes_per_second)
     return replace(hardware, kinds=(replace(kind, levels=(*kind.levels[:-1], outer)),))
 
 

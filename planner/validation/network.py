@@ -2,8 +2,8 @@
 
 Words are taken clause by clause: `8x200 Gb/s HDR per node`, `400 Gb/s per GPU`, `EFA 3.2 Tbps`.
 A rate is of a device or a node as its clause says; several ports are a node's, and so is what
-Ethernet or EFA reach, or more bits than a single port has. Other rates may be of one port of many,
-and those of links inside a node are none.
+Ethernet or EFA reach, or more bits than a single port has. Other rates are of one port, of which a
+node may have one or many, and those of links inside a node are none.
 """
 
 from __future__ import annotations
@@ -46,6 +46,20 @@ def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
     for (site, size), gigabits in _SITES.items():
         if site in text.lower() and size == devices_per_node:
             return ACHIEVED_RATIO * gigabits * 1e9 / 8.0 / devices_per_node
+    return None
+
+
+def port_bytes_per_second(text: str, devices_per_node: int) -> float | None:
+    """Return what one device can send where a node has a single port of the rate that words name.
+
+    `None` where they name none, or say what a device or a node has.
+    """
+    if network_bytes_per_second(text, devices_per_node) is not None or _LISTS_ALL_LINKS in text:
+        return None
+    for clause in _CLAUSES.split(text):
+        rate = _RATE.search(clause)
+        if rate is not None and _OUTSIDE.search(clause):
+            return ACHIEVED_RATIO * _bits(rate) / 8.0 / devices_per_node
     return None
 
 

@@ -358,6 +358,20 @@ def test_the_prediction_of_an_unknown_stack_is_the_mean_of_all_and_wider() -> No
     assert compare(case).prediction.fits_probability == pytest.approx(statistics.fmean(chances))
 
 
+def test_a_port_whose_number_is_not_stated_is_one_or_the_profiles_network() -> None:
+    """100 Gb/s of a node of eight are 12.5 GB/s, of which 0.73 are reached."""
+    words = {"framework": "torchtitan", "interconnect": "NVLink; InfiniBand 100 Gb/s"}
+    case = the_case(num_gpus=16, dp=16, **words)
+    rates = [
+        one.hardware.kinds[0].levels[-1].bandwidth_bytes_per_second for one in (case, *case.others)
+    ]
+    usual = the_case(num_gpus=16, dp=16).hardware.kinds[0].levels[-1].bandwidth_bytes_per_second
+    assert rates == pytest.approx([usual, 0.73 * 12.5e9 / 8])
+    assert Assumption.PORTS_UNKNOWN in case.assumptions
+    inside = the_case(num_gpus=8, dp=8, **words)
+    assert (inside.others, Assumption.PORTS_UNKNOWN in inside.assumptions) == ((), False)
+
+
 @pytest.mark.parametrize(
     ("framework", "stack"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.validation.network import network_bytes_per_second
+from planner.validation.network import network_bytes_per_second, port_bytes_per_second
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,27 @@ def test_words_of_other_sources(words: str, gigabits_per_device: float) -> None:
 )
 def test_what_may_be_a_part_or_another_link_says_nothing(words: str) -> None:
     assert network_bytes_per_second(words, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "gigabits"),
+    [("NVLink hybrid mesh; InfiniBand 100 Gb/s", 100), ("200 Gb/s InfiniBand HDR", 200)],
+)
+def test_a_rate_without_a_count_is_of_one_port(words: str, gigabits: float) -> None:
+    expected = 0.73 * gigabits * 1e9 / 8.0 / 8
+    assert port_bytes_per_second(words, 8) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "NVLink (600 GB/s)",
+        "PCIe 64 GB/s",
+        "8x200 Gb/s HDR IB per node",
+        "400 Gb/s InfiniBand per GPU",
+        "accelerator_interconnect=NVLink; host_networking=Management: InfiniBand 100 Gb/s",
+    ],
+)
+def test_other_words_name_no_port(words: str) -> None:
+    assert port_bytes_per_second(words, 8) is None
