@@ -63,7 +63,7 @@ class FrontRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherRow:
-    """The best plan of other degrees."""
+    """The best plan of other degrees, or of other choices."""
 
     plan: AlternativePlan
     url: str | None
@@ -82,6 +82,7 @@ class TradeoffView:
     frontier: Asked[Frontier]
     points: tuple[FrontRow, ...]
     others: tuple[OtherRow, ...]
+    choices: tuple[OtherRow, ...]
     figure: Figure | None
     is_running: bool
 
@@ -101,14 +102,16 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
         best_words=_BEST[plan.job.resolved.objective],
         frontier=frontier,
         points=points,
-        others=()
-        if front is None
-        else tuple(
-            OtherRow(plan=other, url=strategy_url(plan.id, other.strategy))
-            for other in front.alternatives
-        ),
+        others=() if front is None else _others(plan, front.alternatives),
+        choices=() if front is None else _others(plan, front.other_choices),
         figure=_figure(plan, points) if points else None,
         is_running=any(asked_one.state == "running" for asked_one in (heatmap, frontier)),
+    )
+
+
+def _others(plan: Plan, others: Sequence[AlternativePlan]) -> tuple[OtherRow, ...]:
+    return tuple(
+        OtherRow(plan=other, url=strategy_url(plan.id, other.strategy)) for other in others
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.alternatives import best_alternatives
 from planner.answers.frontier import frontier
 from planner.answers.heatmap import heatmap
 from planner.answers.objection import why_not_degrees
@@ -73,8 +73,14 @@ def _heatmap(plan: Plan, _: str, inquiry: Inquiry) -> Part:
 
 def _frontier(plan: Plan, _: str, inquiry: Inquiry) -> Part:
     request = planned_of(plan).request
-    others = best_of_other_degrees(request, _ALTERNATIVES, inquiry=inquiry)
-    return frontier(request, inquiry=inquiry, point_count=_POINT_COUNT, alternatives=others)
+    degrees, choices = best_alternatives(request, _ALTERNATIVES, inquiry=inquiry)
+    return frontier(
+        request,
+        inquiry=inquiry,
+        point_count=_POINT_COUNT,
+        alternatives=degrees,
+        other_choices=choices,
+    )
 
 
 def _why_not(plan: Plan, asked: str, inquiry: Inquiry) -> Part:

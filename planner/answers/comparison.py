@@ -226,6 +226,19 @@ def _strategy_facts(strategies: Sequence[Strategy]) -> Iterator[_Row]:
     yield row("head", "LM head", lambda strategy: _edge(strategy, "head"))
 
 
+def strategy_differences(strategy: Strategy, beside: Strategy) -> tuple[str, ...]:
+    """Return in what a strategy differs from another: `micro-batch size 2 in place of 1`."""
+    return tuple(
+        f"{fact.label} {_word(fact.values[0])} in place of {_word(fact.values[1])}"
+        for fact in _strategy_facts([strategy, beside])
+        if not _all_equal(fact.values)
+    )
+
+
+def _word(value: Fact) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
 def _degree(strategy: Strategy, name: str) -> Fact:
     value: Fact = getattr(strategy, name)
     return value.value if name == "pipeline_schedule" else value  # type: ignore[union-attr]

@@ -80,6 +80,7 @@ def frontier(
     inquiry: Inquiry,
     point_count: int = 8,
     alternatives: tuple[AlternativePlan, ...] = (),
+    other_choices: tuple[AlternativePlan, ...] = (),
 ) -> Frontier:
     """Return the Pareto front of `request`, with up to `point_count` memory caps for every part.
 
@@ -105,6 +106,7 @@ def frontier(
         job=request.job,
         points=tuple(_point(capped) for capped in kept),
         alternatives=alternatives,
+        other_choices=other_choices,
         skipped=tuple(sweep.skipped),
         search_count=inquiry.search_count,
         dominated_count=len(sweep.found) - len(kept),

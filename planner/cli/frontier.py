@@ -43,7 +43,13 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     ] = 8,
     alternatives: Annotated[
         int,
-        typer.Option("--alternatives", metavar="K", min=0, max=64, help="Best K of other degrees."),
+        typer.Option(
+            "--alternatives",
+            metavar="K",
+            min=0,
+            max=64,
+            help="Best K of other degrees, or choices.",
+        ),
     ] = 0,
     job: JobOption = None,
     global_batch_size: BatchOption = None,
@@ -75,7 +81,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     }
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
-    from planner.answers.alternatives import best_of_other_degrees
+    from planner.answers.alternatives import best_alternatives
     from planner.answers.frontier import frontier as front_of
     from planner.cli.views.frontier import frontier_view
     from planner.requests.inquiry import Inquiry
@@ -86,8 +92,14 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         inquiry = Inquiry.within(
             request.job.resolved.limits.solver_seconds, share_ratio=0.1, listen=listen
         )
-        others = best_of_other_degrees(request, alternatives, inquiry=inquiry)
-        found = front_of(request, inquiry=inquiry, point_count=points, alternatives=others)
+        degrees, choices = best_alternatives(request, alternatives, inquiry=inquiry)
+        found = front_of(
+            request,
+            inquiry=inquiry,
+            point_count=points,
+            alternatives=degrees,
+            other_choices=choices,
+        )
     if found.status == "partial" and not found.points:
         raise out_of_time(request.job.resolved.limits.solver_seconds)
     if not found.points:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from planner.cost.fitting import room
 from planner.hardware import device_profile
+from planner.ilp.problem import DEGREES
 from planner.requests.resolution import Request, cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import Job
+from planner.schema.job import DegreeLimit, Job
+from planner.schema.strategy import Strategy
 from planner.units import GIB
 
 
@@ -21,6 +24,37 @@ def with_limits(request: Request, **changes: Any) -> Request:
     """
     limits = request.job.resolved.limits.model_copy(update=changes)
     return with_job(request, limits=limits)
+
+
+def without_its_choices(request: Request, strategy: Strategy) -> Iterator[Request]:
+    """Yield `request` with the degrees of `strategy` alone, each without one thing that it chose.
+
+    That is its micro-batch (for smaller ones, and for larger), checkpointing, ZeRO stages, schedule
+    of a pipeline, and offload.
+    """
+    limits = request.job.resolved.limits
+    same = {name: _only(getattr(strategy, name)) for name in DEGREES}
+    size, given = strategy.micro_batch_size, limits.micro_batch_size
+    for least, most in ((given.min, size - 1), (size + 1, given.max)):
+        if least <= most:
+            fewer = DegreeLimit(min=least, max=most)
+            yield with_limits(request, **same, micro_batch_size=fewer)
+    groups = [group for stage in strategy.stages or () for group in stage.layers]
+    used: dict[str, set[object]] = {
+        "activation_checkpointing": {group.activation_checkpointing for group in groups},
+        "zero_stages": {group.zero_stage for group in groups},
+        "offload": {state for group in groups for state in group.offload},
+    }
+    if strategy.pipeline_parallel_degree > 1:
+        used["pipeline_schedules"] = {strategy.pipeline_schedule}
+    for name, chosen in used.items():
+        rest = tuple(item for item in getattr(limits, name) if item not in chosen)
+        if chosen and (rest or name == "offload"):
+            yield with_limits(request, **same, **{name: rest})
+
+
+def _only(degree: int) -> DegreeLimit:
+    return DegreeLimit(min=degree, max=degree)
 
 
 def with_job(request: Request, **changes: Any) -> Request:

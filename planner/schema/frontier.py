@@ -50,6 +50,8 @@ class FrontierPoint(Part):
 class AlternativePlan(Part):
     """The fastest plan of its tensor, pipeline, context and expert degrees; `rank` 1 is the best.
 
+    Or, among `other_choices`, the fastest of the best plan's degrees that leaves out one thing
+    which that plan chose. `differs` says in what it differs from the best plan, a choice each.
     `slower_ratio` is how much longer its step is than the best plan's; `simulated_step_seconds` is
     the step with its pipeline run event by event, `None` where it is too long for that. Of its
     degrees the plan has the least closed form; it is `proven` if no other plan has one below its
@@ -65,6 +67,7 @@ class AlternativePlan(Part):
     cost_per_million_tokens: Amount | None
     strategy: Strategy
     proven: bool
+    differs: tuple[str, ...] = ()
 
 
 class SkippedNodes(Part):
@@ -91,6 +94,7 @@ class Frontier(Document):
     job: ResolvedJob
     points: tuple[FrontierPoint, ...]
     alternatives: tuple[AlternativePlan, ...]
+    other_choices: tuple[AlternativePlan, ...] = ()
     skipped: tuple[SkippedNodes, ...]
     search_count: int
     dominated_count: int

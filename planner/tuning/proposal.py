@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from planner.answers.explain import describe_strategy
 from planner.errors import InputError
-from planner.ilp.problem import DEGREES, Found
+from planner.ilp.problem import Found
 from planner.ilp.search import ProgressCallback
 from planner.planning import estimate, request_id
 from planner.requests.inquiry import Inquiry
 from planner.requests.resolution import Request
-from planner.requests.variation import with_limits
-from planner.schema.job import DegreeLimit, Limits, Objective
+from planner.requests.variation import without_its_choices
+from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Estimate, Explanation, Plan
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import MeasuredCertificate, Tuning
@@ -198,14 +198,12 @@ class _Search:
         if found is None:
             return
         tried = {trial.strategy for trial in self.tuning.trials}
-        limits = self.request.job.resolved.limits
         most = cutoff_seconds(measured_of(self.tuning))
         cutoff = None if most is None else most * bound.widest_ratio
         for group in found.groups:
             yield group.strategy
         for strategy in (group.strategy for group in found.groups if group.strategy in tried):
-            for box in _without_its_choices(strategy, limits):
-                boxed = with_limits(self.request, **box)
+            for boxed in without_its_choices(self.request, strategy):
                 answer = self.inquiry.search(boxed, cutoff_seconds=cutoff)
                 if isinstance(answer, Found):
                     yield answer.strategy
@@ -218,30 +216,6 @@ def _out_of_time(tuning: Tuning) -> InputError:
         value=tuning.job.resolved.limits.solver_seconds,
         remedy="allow more seconds, or narrow the degrees",
     )
-
-
-def _without_its_choices(strategy: Strategy, limits: Limits) -> Iterator[dict[str, Any]]:
-    """Yield limits that keep the degrees of `strategy` and leave out one thing that it chose."""
-    same = {name: _only(getattr(strategy, name)) for name in DEGREES}
-    size, given = strategy.micro_batch_size, limits.micro_batch_size
-    for least, most in ((given.min, size - 1), (size + 1, given.max)):
-        if least <= most:
-            yield {**same, "micro_batch_size": DegreeLimit(min=least, max=most)}
-    groups = [group for stage in strategy.stages or () for group in stage.layers]
-    used: dict[str, set[object]] = {
-        "activation_checkpointing": {group.activation_checkpointing for group in groups},
-        "zero_stages": {group.zero_stage for group in groups},
-    }
-    if strategy.pipeline_parallel_degree > 1:
-        used["pipeline_schedules"] = {strategy.pipeline_schedule}
-    for name, chosen in used.items():
-        rest = tuple(item for item in getattr(limits, name) if item not in chosen)
-        if rest:
-            yield {**same, name: rest}
-
-
-def _only(degree: int) -> DegreeLimit:
-    return DegreeLimit(min=degree, max=degree)
 
 
 def _untried(tuning: Tuning, strategies: Iterator[Strategy]) -> tuple[Strategy, ...]:

@@ -122,6 +122,7 @@ def test_frontier_is_a_document_of_proven_points():
     *others, _ = sorted(found.points, key=lambda point: -point.peak_memory_bytes)  # least peak: any
     assert {point.certificate.status for point in others} == {"optimal"}
     assert [plan.rank for plan in found.alternatives] == [1, 2]
+    assert all("in place of" in plan.differs[0] for plan in found.other_choices)
 
 
 def test_frontier_of_a_job_that_fits_nowhere_exits_with_3():

@@ -24,7 +24,8 @@ def frontier_view(front: Frontier) -> RenderableType:
     return Group(
         Rule(f"[bold]frontier of {escape(model)} on {escape(cluster)}[/]", align="left"),
         _points(front.points),
-        *_alternatives(front.alternatives),
+        *_alternatives("Best of other degrees", front.alternatives),
+        *_other_choices(front.other_choices),
         "",
         *_left_out(front),
     )
@@ -53,11 +54,20 @@ def _beside_fastest(point: FrontierPoint) -> str:
     return point.description if fastest is None else f"{point.description}\n  {fastest}"
 
 
-def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType]:
+def _other_choices(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType]:
+    """Yield plans of the best one's degrees by what they differ in."""
+    named = (
+        plan.model_copy(update={"description": "\n".join(plan.differs) or plan.description})
+        for plan in plans
+    )
+    yield from _alternatives("The best, with one of its choices left out", tuple(named))
+
+
+def _alternatives(title: str, plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType]:
     if not plans:
         return
     yield ""
-    table = Table(title="Best of other degrees", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     figures = ("step", "slower by", "peak", "$ per M tokens", "proof")
     for heading in ("#", "strategy", *figures):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
@@ -80,7 +90,7 @@ def _left_out(front: Frontier) -> Iterator[str]:
         f"{status}: {front.search_count} searches, {front.dominated_count} plans dropped "
         "that another beats in all three; between these caps there may be other plans"
     )
-    if front.least_peak_bound_bytes is not None:
+    if front.least_peak_bound_bytes:
         bound = format_bytes(front.least_peak_bound_bytes)
         yield f"no plan on all devices has a peak under {bound}"
     whole = [part for part in front.skipped if part.memory_cap_bytes is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.alternatives import best_alternatives, best_of_other_degrees
 from planner.answers.finalists import fastest_plan
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import Request
@@ -65,6 +65,29 @@ def test_the_plans_are_ranked_proven_and_of_different_groups():
     assert all(plan.proven for plan in found)
     assert len({group_of(plan.strategy) for plan in found}) == 5
     assert found[0].slower_ratio == 0.0
+
+
+def test_the_best_plan_has_neighbours_that_leave_out_one_of_its_choices():
+    """Each is as fast as a search with that limit alone, and says in what it differs."""
+    request = a_tight_request()
+    (best, *_), choices = best_alternatives(request, 8, inquiry=Inquiry.within(60.0))
+    own = best.strategy
+    same = {
+        name: DegreeLimit(min=getattr(own, name), max=getattr(own, name)) for name in GROUP_DEGREES
+    }
+    larger = DegreeLimit(min=own.micro_batch_size + 1, max=64)
+    alone = fastest_plan(
+        with_limits(request, **same, micro_batch_size=larger), inquiry=Inquiry.within(30.0)
+    )
+    (wanted,) = [plan for plan in choices if plan.strategy == alone.strategy]
+    assert wanted.step_seconds == pytest.approx(alone.step_seconds)
+    size = alone.strategy.micro_batch_size
+    assert f"micro-batch size {size} in place of {own.micro_batch_size}" in wanted.differs
+    for plan in choices:
+        assert group_of(plan.strategy) == group_of(own)
+        assert plan.step_seconds >= best.step_seconds
+        assert plan.slower_ratio == pytest.approx(plan.step_seconds / best.step_seconds - 1.0)
+    assert len({plan.differs for plan in choices}) == len(choices) >= 2
 
 
 def test_without_time_there_are_none():

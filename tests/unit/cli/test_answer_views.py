@@ -340,6 +340,15 @@ def a_front() -> Frontier:
             ),
         ),
         alternatives=(AlternativePlan(**shared, rank=1, slower_ratio=0.5, proven=False),),
+        other_choices=(
+            AlternativePlan(
+                **shared,
+                rank=1,
+                slower_ratio=0.25,
+                proven=True,
+                differs=("micro-batch size 2 in place of 1", "ZeRO stage 3 in place of 1"),
+            ),
+        ),
         skipped=(
             skipped(1, None, "infeasible"),
             skipped(4, None, "out_of_time"),
@@ -358,6 +367,8 @@ def a_front() -> Frontier:
         "frontier of tiny on 8xh100-sxm5-80gb",
         "8 TP [2] 1 s 10 GiB 2.5 gap 5.0%",
         "1 TP [2] 1 s 50.00% 10 GiB 2.5 not proven",
+        "The best, with one of its choices left out",
+        "1 micro-batch size 2 in place of 1 1 s 25.00% 10 GiB 2.5 optimal ZeRO stage 3 in place",
         "partial: 9 searches, 2 plans dropped",
         "between these caps there may be other plans",
         "no plan on all devices has a peak under 3 GiB",

@@ -86,12 +86,20 @@ def test_peaks_that_are_alike_leave_ever_less_open_and_such_that_differ_more():
     assert learnt_peaks(apart, error_ratio=ERROR, chance=0.95).error_ratio > 1.5 * ERROR
 
 
+@pytest.mark.parametrize("log_ratio", [-0.1, -0.5, -2.0])
+def test_less_than_was_predicted_never_asks_for_more_room(log_ratio):
+    shipped = Peaks.of((), error_ratio=ERROR).least_room(0.95)
+    one = Peaks.of([measured(log_ratio)], error_ratio=ERROR).least_room(0.95)
+    both = Peaks.of([measured(0.0), measured(log_ratio)], error_ratio=ERROR).least_room(0.95)
+    assert max(one, both) < shipped
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_plans_with_a_chance_of_95_percent_fit_as_often_on_drawn_machines(count):
     """Machines have a factor, and a spread of plans about it; both are drawn as stated.
 
     The peak of the next plan is within its quantile of 0.95 where its own quantile is at most that.
-    The standard error is 0.5 points.
+    The standard error is 0.5 points. That peaks far below predicted are not believed costs a point.
     """
     random, fits = np.random.default_rng(7), []
     for _ in range(MACHINES):
@@ -100,7 +108,7 @@ def test_plans_with_a_chance_of_95_percent_fit_as_often_on_drawn_machines(count)
         own = random.normal(0.0, spread * ERROR * math.sqrt(0.5), size=count + 1)
         trials = [measured(float(factor + one)) for one in own[:-1]]
         fits.append(Peaks.of(trials, error_ratio=ERROR).chance(factor + own[-1]) <= 0.95)
-    assert np.mean(fits) == pytest.approx(0.95, abs=0.015)
+    assert 0.93 <= np.mean(fits) <= 0.96
 
 
 def test_room_is_what_the_chance_was_made_of():
