@@ -42,6 +42,42 @@ _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
         rf"^\s*GPU[0-9]+\s|^\s*GPU [0-9]+: .*\(UUID:|{PLAIN_MARK}|{CSV_MARK}",
     ),
 )
+_BY_INSTANCE = "name nodes by their instance type, as in 2xp5.48xlarge, or write a cluster document"
+_BY_COUNT = "write it as nodes x devices, as in 2x8xh100-sxm5-80gb, or give `nvidia-smi topo -m`"
+# Files that describe machines, and that are not read: what they are, their mark, what to give.
+_NOT_READ: tuple[tuple[str, str, str], ...] = (
+    (
+        "Terraform",
+        r"^\s*(resource|module|variable|terraform|provider)\b[^\n]{0,200}\{",
+        _BY_INSTANCE,
+    ),
+    ("an AWS ParallelCluster configuration", r"^\s*SlurmQueues:|^Scheduling:\s*$", _BY_INSTANCE),
+    ("an eksctl configuration", r"^\s*kind:\s*ClusterConfig\b", _BY_INSTANCE),
+    ("a CloudFormation template", r"AWSTemplateFormatVersion|\"?Type\"?:\s*\"?AWS::", _BY_INSTANCE),
+    ("a dstack configuration", r"^type:\s*(fleet|task|dev-environment)\s*$", _BY_INSTANCE),
+    ("a DeepSpeed or MPI hostfile", r"^\s*[\w.-]+\s+slots\s*=\s*\d+", _BY_COUNT),
+    (
+        "a table of sinfo or squeue",
+        r"^\s*PARTITION\s+AVAIL|^\s*JOBID\s+PARTITION|^\s*NODELIST\s+NODES",
+        "give `scontrol show nodes`, or `sinfo --json`",
+    ),
+    (
+        "a script of sbatch",
+        r"^#SBATCH\s",
+        "give `scontrol show nodes`: the script says what it asks for, not what nodes have",
+    ),
+    (
+        "a Kubernetes manifest of another kind than nodes",
+        r"^apiVersion:|\"apiVersion\"\s*:",
+        "give `kubectl get nodes -o json`",
+    ),
+    ("lspci, lscpu or ibstat", r"^Architecture:|^CA '|^[0-9a-f:.]{7,12} (VGA|3D)", _BY_COUNT),
+    (
+        "a table of links' states",
+        r"^\s*Link \d+: [\d.<>]+",
+        "give `nvidia-smi topo -m`",
+    ),
+)
 _HEAD = 2**20
 
 
@@ -63,12 +99,29 @@ def format_of(text: str, *, source: str) -> ClusterFormat:
     for name, mark in _MARKS:
         if re.search(mark, text[:_HEAD], re.MULTILINE):
             return name
+    refuse_look_alike(text, source=source)
     raise InputError(
         "is no output that is known",
         field=source,
         value=text.strip()[:60],
         remedy=f"say what it is with --format: {', '.join(FORMATS)}",
     )
+
+
+def refuse_look_alike(text: str, *, source: str) -> None:
+    """Raise if the text looks like one of the files that describe machines and are not read.
+
+    Raises:
+        InputError: naming what it looks like, and what to give.
+    """
+    for title, mark, remedy in _NOT_READ:
+        if re.search(mark, text[:_HEAD], re.MULTILINE):
+            raise InputError(
+                f"looks like {title}, which is not read",
+                field=source,
+                value=text.strip()[:60],
+                remedy=remedy,
+            )
 
 
 def cluster_from_output(

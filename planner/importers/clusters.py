@@ -45,6 +45,8 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
             asked = job_cluster(fields, path.name)
             return asked.cluster.model_dump(mode="json"), asked.cluster, asked.notes
         if fields.get("kind") not in _KUBERNETES and not isinstance(fields.get("nodes"), list):
+            if "node_groups" not in fields:
+                _refuse_look_alike(path)
             return fields, cluster_from_fields(fields, source=str(path)), ()
     elif path.is_dir():
         read_fields(path)  # says that it is one
@@ -53,6 +55,13 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
     content = file_content(path, bytes_limit=TEXT_LIMIT, too_large="give one command's output")
     found = cluster_from_output(content, source=str(path))
     return found.cluster.model_dump(mode="json"), found.cluster, found.notes
+
+
+def _refuse_look_alike(path: Path) -> None:
+    from planner.importers.cluster_formats import refuse_look_alike  # noqa: PLC0415
+
+    content = file_content(path, bytes_limit=TEXT_LIMIT, too_large="give one cluster's document")
+    refuse_look_alike(content.decode(errors="replace"), source=str(path))
 
 
 def _names_a_file(reference: str) -> bool:
