@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -26,6 +27,11 @@ from tests.distributed.group import ROOT
 
 LIMIT_SECONDS = 800
 _LOOK_SECONDS = 0.01
+
+# Python 3.12 says on stderr, which tests read, that a fork takes locks along: none is held here.
+warnings.filterwarnings(
+    "ignore", message=".*use of fork\\(\\) may lead", category=DeprecationWarning
+)
 
 
 class ForkingLaunches:
