@@ -23,7 +23,7 @@ _RAN = Limits(fits_probability=None)  # whether a run fitted is asked, not wheth
 _PRECISIONS = (
     (r"bf16|bfloat16", Precision.BF16),
     (r"fp16|float16|half|16|amp", Precision.FP16),
-    (r"fp32|float32|32", Precision.FP32),  # products in TF32 are several times as fast
+    (r"tf32|fp32|float32|32", Precision.FP32),
     (r"mxfp8|fp8|float8", Precision.FP8),
 )
 _WHOLE_BITS = 16
@@ -316,6 +316,17 @@ def _precision(run: MeasuredRun, program: Program, assumptions: list[Assumption]
     if frozen_bits(run) < _WHOLE_BITS:  # how weights are stored, not what is computed in
         return Precision.BF16
     raise Unpriced(Unpriceable.PRECISION, run.precision)
+
+
+def tensor_float_32(run: MeasuredRun, program: Program, precision: Precision) -> bool:
+    """Return whether products of fp32 are in TF32: as the row says, or as the program's containers.
+
+    torch since 1.12 does so only where it is asked to, as NVIDIA's containers ask by
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, in which Megatron-LM and Megatron-DeepSpeed are told to run.
+    """
+    if precision is not Precision.FP32:
+        return False
+    return "tf32" in (run.precision or "").lower() or program.tensor_float_32
 
 
 def _optimizer(run: MeasuredRun, assumptions: list[Assumption]) -> Optimizer:

@@ -71,6 +71,7 @@ class Program:
     own_end_groups: bool = False
     drops_out: bool = False
     single_precision: bool = False
+    tensor_float_32: bool = False
     launches: bool = True
     stage_buffers: bool | None = None
     shards_alone: bool = False
@@ -114,6 +115,7 @@ _PROGRAMS = (
         fused_attention=False,
         drops_out=True,
         single_precision=True,
+        tensor_float_32=True,
     ),
     _named("neox", Stack.DEEPSPEED, fused_attention=False),
     # torchtune `recipes/configs` (`dtype: bf16`), `modules/loss/ce_chunked_output_loss.py`,
@@ -175,7 +177,13 @@ _PROGRAMS = (
     _named(r"^(nvidia )?nemo", Stack.MEGATRON, narrow_gradients=True, interleaves=True),
     _named("nemo", Stack.MEGATRON, narrow_gradients=True),
     # `megatron/training/arguments.py`: dropout of 0.1 everywhere, `--overlap-grad-reduce` is off
-    _named("megatron-lm", Stack.MEGATRON, drops_out=True, overlapped_gradients=False),
+    _named(
+        "megatron-lm",
+        Stack.MEGATRON,
+        drops_out=True,
+        overlapped_gradients=False,
+        tensor_float_32=True,
+    ),
     _named("megatron|mcore|primus", Stack.MEGATRON),
     # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
     # `config/parallelism_config.py` (`tp_recompute_allgather`),

@@ -358,6 +358,23 @@ def test_the_prediction_of_an_unknown_stack_is_the_mean_of_all_and_wider() -> No
     assert compare(case).prediction.fits_probability == pytest.approx(statistics.fmean(chances))
 
 
+@pytest.mark.parametrize(
+    ("changes", "teraflop"),
+    [
+        ({"precision": "tf32"}, 156.0),
+        ({"precision": "fp32"}, 19.5),
+        ({"precision": "fp32", "framework": "Megatron-LM"}, 156.0),
+        ({"precision": "tf32", "gpu": "V100-SXM", "gpu_mem_gb": 32}, 15.7),
+    ],
+)
+def test_products_of_fp32_are_on_tensor_cores_where_row_or_program_says(
+    changes: dict[str, Any], teraflop: float
+) -> None:
+    """Peaks of an A100's and a V100's data sheets."""
+    (kind,) = the_case(**changes).hardware.kinds
+    assert kind.peak_flop_per_second[Precision.FP32] == teraflop * 1e12
+
+
 def test_a_port_whose_number_is_not_stated_is_one_or_the_profiles_network() -> None:
     """100 Gb/s of a node of eight are 12.5 GB/s, of which 0.73 are reached."""
     words = {"framework": "torchtitan", "interconnect": "NVLink; InfiniBand 100 Gb/s"}
@@ -394,6 +411,7 @@ def test_frameworks_are_known_by_their_names(framework: str, stack: Stack) -> No
         ("bf16-mixed", Precision.BF16),
         ("16-mixed", Precision.FP16),
         ("float16", Precision.FP16),
+        ("tf32", Precision.FP32),
         ("fp8:blockwise", Precision.FP8),
         ("MXFP8", Precision.FP8),
     ],
@@ -402,7 +420,7 @@ def test_number_formats_have_several_spellings(spelling: str, precision: Precisi
     assert the_case(precision=spelling).job.precision is precision
 
 
-@pytest.mark.parametrize("spelling", ["nvfp4", "mxfp4", "int8", "nf4", "tf32", "b"])
+@pytest.mark.parametrize("spelling", ["nvfp4", "mxfp4", "int8", "nf4", "b"])
 def test_number_formats_that_are_not_modelled_are_named(spelling: str) -> None:
     with pytest.raises(Unpriced, match=spelling) as caught:
         the_case(precision=spelling)
