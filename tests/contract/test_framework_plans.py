@@ -33,6 +33,8 @@ OF_THE_PROGRAM = (
     "Accelerate reduces gradients",
     "Accelerate 1.15 prepares tensor-parallel models",
     "the configuration does not switch checkpointing on",
+    "torchtitan has no model of architecture",
+    "a tower stands before",
 )
 
 
