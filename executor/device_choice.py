@@ -21,7 +21,7 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
     is_for_cpu = all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds)
     _refuse_planned_only(kinds, asked)
     device_type = asked or ("cpu" if is_for_cpu else "cuda")
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    available = visible_devices()
     if device_type == "cpu" or available >= local_ranks:
         return device_type
     here = f"{local_ranks} rank{'s' * (local_ranks > 1)} here"
@@ -36,9 +36,15 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
         f"the plan has {here} on {', '.join(kinds)}",
         field="device",
         value=f"{available} CUDA devices on this machine",
-        remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
-        "force CPU ranks with --device cpu",
+        remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), "
+        "force CPU ranks with --device cpu, or, where CUDA_VISIBLE_DEVICES is set, let a rank see "
+        "its own device alone or all of its node's",
     )
+
+
+def visible_devices() -> int:
+    """Return how many CUDA devices this process sees."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _refuse_planned_only(kinds: list[str], asked: str | None) -> None:

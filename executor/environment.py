@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from executor.device_choice import chosen_device
+from executor.device_choice import chosen_device, visible_devices
 from executor.errors import LaunchError
 from executor.timeouts import Timeouts
 from executor.variables import (
@@ -48,21 +48,27 @@ __all__ = [
     "RankEnvironment",
 ]
 DEFAULT_STEP_COUNT = 20
+_VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 DEFAULT_TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnvironment:
-    """The plan's path and this rank's place; a run ends after `step_limit` steps at the latest."""
+    """The plan's path and this rank's place; a run ends after `step_limit` steps at the latest.
+
+    How many ranks its node has, `local_world_size`, some launchers do not say. Where one has named
+    the devices that a process may see, a rank that sees one has it for itself.
+    """
 
     plan_path: str
     rank: int
     local_rank: int
-    local_world_size: int
+    local_world_size: int | None
     world_size: int
     device_type: str | None
     timeouts: Timeouts
     step_limit: int | None = None
+    names_devices: bool = False
 
     @staticmethod
     def read(variables: Mapping[str, str]) -> RankEnvironment:
@@ -75,29 +81,28 @@ class RankEnvironment:
             plan_path=_variable(variables, PLAN_PATH),
             rank=int(_variable(variables, "RANK")),
             local_rank=int(_variable(variables, "LOCAL_RANK")),
-            local_world_size=int(
-                variables.get("LOCAL_WORLD_SIZE", _variable(variables, "WORLD_SIZE"))
-            ),
+            local_world_size=_local_world_size(variables),
             world_size=int(_variable(variables, "WORLD_SIZE")),
             device_type=variables.get(DEVICE_TYPE),
             timeouts=_timeouts(variables),
             step_limit=_step_limit(variables),
+            names_devices=LAUNCHER_PROCESS not in variables
+            and any(map(variables.get, _VISIBLE_DEVICES)),
         )
 
     def device(self, plan: Plan) -> torch.device:
-        """Return the device of this rank, made current where that means anything.
+        """Return the device of this rank.
 
         A launcher that is not ours names none: it is what the plan's cluster is made of.
 
         Raises:
             LaunchError: if this machine has not the devices.
         """
-        kind = chosen_device(plan, self.device_type, local_ranks=self.local_world_size)
-        if kind == "cpu":
-            return torch.device("cpu")
-        device = torch.device(kind, self.local_rank)
-        torch.cuda.set_device(device)
-        return device
+        local_ranks, index = self.local_world_size or self.local_rank + 1, self.local_rank
+        if self.names_devices and visible_devices() == 1:
+            local_ranks, index = 1, 0
+        kind = chosen_device(plan, self.device_type, local_ranks=local_ranks)
+        return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
     def check_world(self, strategy: Strategy) -> None:
         """Return if the launcher started as many ranks as the plan has.
@@ -119,6 +124,12 @@ def _timeouts(variables: Mapping[str, str]) -> Timeouts:
     return Timeouts(
         step_seconds=step, start_seconds=float(variables.get(START_TIMEOUT_SECONDS, step))
     )
+
+
+def _local_world_size(variables: Mapping[str, str]) -> int | None:
+    """Return how many ranks this node has: as torchrun says it, else Slurm of a step of tasks."""
+    said = variables.get("LOCAL_WORLD_SIZE") or variables.get("SLURM_NTASKS_PER_NODE")
+    return int(said) if said and said.isdecimal() else None
 
 
 def _step_limit(variables: Mapping[str, str]) -> int | None:

@@ -32,6 +32,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from executor import environment
 from executor import variables as names
 from executor.apply.supported import check_strategy
+from executor.cuda_defaults import cuda_defaults
 from executor.device_choice import chosen_device
 from executor.errors import LaunchError
 from executor.profile_table import profile_lines, read_summaries
@@ -44,15 +45,6 @@ from planner.schema.run import RunReport
 
 # gloo's threads write of connections that close as the run ends; what matters is said by us.
 _CPU_DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
-# NCCL's watchdog says in errors which collective timed out, and its flight recorder leaves what
-# each rank had begun. Source: torchtitan's init_distributed, and run_train.sh for the allocator.
-_CUDA_DEFAULTS = {
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
-    "TORCH_FR_BUFFER_SIZE": "2000",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +208,10 @@ def rank_variables(
     if request.step_count is not None:
         name = names.STEP_LIMIT if request.script else names.STEP_COUNT
         variables[name] = str(request.step_count)
-    defaults = _CUDA_DEFAULTS if device_type == "cuda" else _CPU_DEFAULTS
-    variables |= {name: os.environ.get(name, value) for name, value in defaults.items()}
+    if device_type == "cuda":
+        variables |= cuda_defaults(os.environ)
+    else:
+        variables |= {name: os.environ.get(name, value) for name, value in _CPU_DEFAULTS.items()}
     if request.profile_path is not None:
         variables[names.PROFILE_FOLDER] = str(request.profile_path.resolve())
     # What is offloaded is updated by threads of the host, which GPU ranks share.

@@ -32,6 +32,7 @@ from executor.buffers import Buffers, check_averaged
 from executor.checkpoint import Trained
 from executor.cores import keep_to_own_cores
 from executor.coupling import check_uncoupled
+from executor.cuda_defaults import set_cuda_defaults
 from executor.data import shard
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import LaunchError, ModelMismatchError
@@ -68,6 +69,7 @@ from planner.schema.run import RankReport
 from planner.schema.strategy import Strategy
 
 INITIAL_SEED = 0
+_ONE_DEVICE = "Duplicate GPU"  # as NCCL says it
 
 
 class Session:
@@ -394,14 +396,13 @@ def start(compiler: str | None = None) -> Session:
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)
     device = environment.device(plan)
-    if device.type == "cpu":
+    if device.type == "cuda":
+        _set_cuda_defaults(environment.rank)
+        torch.cuda.set_device(device)
+    elif environment.local_world_size is not None:
         keep_to_own_cores(environment.local_rank, environment.local_world_size)
     if not distributed.is_initialized():
-        distributed.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
-            timeout=timedelta(seconds=environment.timeouts.start_seconds),
-            device_id=device if device.type == "cuda" else None,
-        )
+        _init_process_group(device, environment)
     _check_backend(device)
     environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
@@ -412,6 +413,41 @@ def start(compiler: str | None = None) -> Session:
     if session.rank != 0:  # torch warns of a script's own module on every rank alike
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     return session
+
+
+def _set_cuda_defaults(rank: int) -> None:
+    """Set what a launcher that is not ours has not set, and say what comes too late."""
+    is_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    late = set_cuda_defaults(os.environ, is_in_use=is_in_use)
+    if late and rank == 0:
+        warnings.warn(
+            f"CUDA was in use before meshwright.start(): start ranks with {' '.join(late)}, "
+            "without which memory is lost to fragments that the plan does not count",
+            stacklevel=3,
+        )
+
+
+def _init_process_group(device: torch.device, environment: RankEnvironment) -> None:
+    """Initialise the process group of all ranks.
+
+    Raises:
+        LaunchError: if two of them have one device.
+    """
+    try:
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(seconds=environment.timeouts.start_seconds),
+            device_id=device if device.type == "cuda" else None,
+        )
+    except distributed.DistBackendError as error:
+        if _ONE_DEVICE not in str(error):
+            raise
+        raise LaunchError(
+            "two ranks of a node have one device",
+            field="CUDA_VISIBLE_DEVICES",
+            value=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            remedy="let each rank see another device, or all of its node's",
+        ) from error
 
 
 def _check_backend(device: torch.device) -> None:

@@ -69,8 +69,9 @@ class Keeper:
             time.sleep(_POLL_SECONDS)
             reason = self._must_end()
         status = child.poll()
-        # On a stop processes may save what they can; when the lease is lost there is no time.
-        grace = command.grace_seconds if reason == "stopped" else 0.0
+        # What the command has left behind, as a tracker's uploads, may end as on a stop; when the
+        # lease is lost there is no time.
+        grace = 0.0 if reason == "lease_lost" else command.grace_seconds
         end_all(os.environ[TAG], grace_seconds=grace, is_late=self._is_lost)
         child.wait()
         if reason is None:

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     watch = Watch(folder / "until", task["silence_seconds"])
     while child.poll() is None and not _stop and not watch.is_silent():
         time.sleep(_POLL_SECONDS)
-    grace = command["grace_seconds"] if _stop else 0.0
+    grace = 0.0 if watch.is_silent() else command["grace_seconds"]
     status = child.poll()
     end_all(tag, grace_seconds=grace, is_late=watch.is_silent)
     child.wait()

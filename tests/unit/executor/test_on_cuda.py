@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,6 +19,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 from executor.apply.attention_kernels import Meeting
 from executor.apply.materialise import materialise
+from executor.cuda_defaults import cuda_defaults, set_cuda_defaults
 from executor.errors import LaunchError
 from executor.launcher import LaunchRequest, rank_variables
 from executor.models.decoder import Decoder, initial_value
@@ -122,6 +124,101 @@ def test_a_rank_takes_its_device_before_nccl_and_binds_the_group_to_it(
     assert calls == [own, ("nccl", options)]
 
 
+def _started_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """Return what `start` asks of CUDA until it makes the process group, and its environment then.
+
+    The test's environment is put back as it was.
+    """
+    calls: list[Any] = []
+
+    def init(_backend: str, **options: Any) -> None:
+        names = ("PYTORCH_ALLOC_CONF", "TORCH_NCCL_DUMP_ON_TIMEOUT")
+        calls.extend([options["device_id"], *(os.environ.get(name) for name in names)])
+        raise _StopHereError
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
+    _recorded_start(monkeypatch, tmp_path, is_initialized=lambda: False, init_process_group=init)
+    for name in cuda_defaults({}):
+        monkeypatch.setenv(name, "")  # put back after the test
+        monkeypatch.delenv(name)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("variables", "visible", "index"),
+    [
+        ({}, 8, 3),
+        ({"CUDA_VISIBLE_DEVICES": "5"}, 1, 0),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, 8, 3),
+        ({"ROCR_VISIBLE_DEVICES": "5"}, 1, 0),
+        ({"LOCAL_WORLD_SIZE": ""}, 4, 3),
+    ],
+)
+def test_a_rank_takes_the_device_of_its_number_or_the_only_one_that_it_sees(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    variables: dict[str, str],
+    visible: int,
+    index: int,
+) -> None:
+    calls = _started_group(monkeypatch, tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(_StopHereError):
+        start()
+    assert calls == [torch.device("cuda", index), "expandable_segments:True", "1"]
+
+
+@pytest.mark.parametrize(("variables", "visible"), [({}, 1), ({"CUDA_VISIBLE_DEVICES": "2,3"}, 2)])
+def test_a_rank_without_a_device_of_its_own_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], visible: int
+) -> None:
+    _started_group(monkeypatch, tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match=r"8 ranks here.*its own device alone or all of its"):
+        start()
+
+
+def test_two_ranks_of_one_device_are_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _started_group(monkeypatch, tmp_path)
+    said = "NCCL error: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
+
+    def init(_backend: str, **_options: Any) -> None:
+        raise torch.distributed.DistBackendError(said)
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", init)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(LaunchError, match=r"CUDA_VISIBLE_DEVICES: two ranks.*\(got '?0'?\)"):
+        start()
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_in_use", "expected"),
+    [
+        ({}, False, ([], "expandable_segments:True")),
+        ({}, True, (["PYTORCH_ALLOC_CONF=expandable_segments:True"], None)),
+        ({"PYTORCH_ALLOC_CONF": "backend:native"}, True, ([], "backend:native")),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, True, ([], None)),
+    ],
+)
+def test_the_allocators_setting_comes_before_cuda_or_too_late(
+    environment: dict[str, str], *, is_in_use: bool, expected: tuple[list[str], str | None]
+) -> None:
+    given = dict(environment)
+    assert (
+        set_cuda_defaults(given, is_in_use=is_in_use),
+        given.get("PYTORCH_ALLOC_CONF"),
+    ) == expected
+    assert given["TORCH_FR_BUFFER_SIZE"] == "2000"
+
+
 def test_a_group_of_the_scripts_own_without_nccl_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -142,14 +239,14 @@ def test_a_group_of_the_scripts_own_without_nccl_is_refused(
 def test_gpu_ranks_hear_the_watchdog_and_leave_what_they_had_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("TORCH_CPP_LOG_LEVEL", "PYTORCH_ALLOC_CONF", "TORCH_FR_BUFFER_SIZE"):
+    for name in (*cuda_defaults({}), "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "50")
     request = LaunchRequest(plan_path=Path("plan.json"), place=NodePlace())
     on_gpu = rank_variables(request, "cuda", Path(), local_ranks=8)
     assert on_gpu["TORCH_CPP_LOG_LEVEL"] == "ERROR"
     assert on_gpu["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
-    assert on_gpu["TORCH_FR_BUFFER_SIZE"] == "50"
+    assert "TORCH_FR_BUFFER_SIZE" not in on_gpu  # as it is
     assert on_gpu["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     on_cpu = rank_variables(request, "cpu", Path(), local_ranks=8)
     assert on_cpu["TORCH_CPP_LOG_LEVEL"] == "FATAL"

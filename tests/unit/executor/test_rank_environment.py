@@ -30,8 +30,24 @@ def test_ranks_of_any_launcher_train_on_what_the_plan_is_for() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_plan_for_gpus_is_not_trained_on_the_processor_without_a_word() -> None:
+    variables = {**VARIABLES, "LOCAL_WORLD_SIZE": "4"}
     with pytest.raises(LaunchError, match=r"4 ranks here on h100.*got 0 CUDA devices"):
-        RankEnvironment.read(VARIABLES).device(a_plan())
+        RankEnvironment.read(variables).device(a_plan())
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, None),
+        ({"LOCAL_WORLD_SIZE": "2"}, 2),
+        ({"SLURM_NTASKS_PER_NODE": "2"}, 2),
+        ({"SLURM_NTASKS_PER_NODE": "2(x2)"}, None),
+    ],
+)
+def test_how_many_ranks_a_node_has_is_said_or_unknown(
+    said: dict[str, str], expected: int | None
+) -> None:
+    assert RankEnvironment.read({**VARIABLES, **said}).local_world_size == expected
 
 
 def test_a_script_outside_the_launcher_is_told_how_to_start() -> None:

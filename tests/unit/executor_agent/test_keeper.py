@@ -25,6 +25,24 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_n
 print("started", flush=True)
 time.sleep(600)
 """
+# A process that takes a moment to end as it is asked to, and a script that leaves it behind.
+UPLOAD = """
+import signal, sys, time
+
+def upload(*_):
+    time.sleep(0.2)
+    print("uploaded", flush=True)
+    sys.exit()
+
+signal.signal(signal.SIGTERM, upload)
+print("ready", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+LEAVES_AN_UPLOAD = f"""
+import subprocess, sys
+words = [sys.executable, "-c", {UPLOAD!r}]
+subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE).stderr.readline()
+"""
 
 
 @pytest.fixture
@@ -83,6 +101,18 @@ def test_a_command_that_fails_says_with_which_status(tmp_path: Path, tag: str) -
     ending = launching.ending()
     assert ending is not None
     assert (ending.reason, ending.exit_status) == ("failed", 7)
+
+
+def test_what_a_command_leaves_behind_may_end_its_work(tmp_path: Path, tag: str) -> None:
+    """As a tracker's process does, which uploads what a script has logged."""
+    folder = a_folder(tmp_path)
+    launching = started(folder, tag, LEAVES_AN_UPLOAD, grace_seconds=LIMIT_SECONDS)
+    wait_until(launching.ending)
+    ending = launching.ending()
+    assert ending is not None
+    assert (ending.reason, ending.exit_status) == ("completed", 0)
+    assert folder.log_path.read_text() == "uploaded\n"
+    assert tagged(tag) == []
 
 
 def test_stopping_ends_processes_in_sessions_of_their_own_too(tmp_path: Path, tag: str) -> None:
