@@ -34,6 +34,7 @@ OF_THE_PROGRAM = (
     "Accelerate 1.15 prepares tensor-parallel models",
     "the configuration does not switch checkpointing on",
     "torchtitan has no model of architecture",
+    "torchtitan up to 0.2.2 has no model of architecture",
     "a tower stands before",
 )
 
