@@ -62,7 +62,7 @@ def _figure(runs: Sequence[FleetRun]) -> Figure:
     places = [quantities.machine_moment(run.at) for run in runs]
     ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
     layout = panel(x_title="Begun", y_title="Measured / predicted step", height=_HEIGHT)
-    layout["xaxis"] |= {"type": "date", "nticks": 3, "tickangle": 0}
+    layout["xaxis"] |= {"type": "date", "nticks": 4, "tickangle": 0}
     layout["yaxis"] |= {
         "range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM],
         "automargin": False,  # beside dates plotly does not come to an end with margins of its own

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from pydantic import JsonValue
@@ -16,7 +17,14 @@ from planner.requests.asked import differing_answers
 from planner.schema.block import later
 from planner.schema.document import Document, Part
 from planner.schema.job import Job
-from planner.schema.plan import Estimate, MemoryBreakdown, Plan, StagePrediction, StepBreakdown
+from planner.schema.plan import (
+    Estimate,
+    MemoryBreakdown,
+    Plan,
+    Prediction,
+    StagePrediction,
+    StepBreakdown,
+)
 from planner.schema.strategy import LayerGroup, Strategy
 from planner.space.complexity import features
 
@@ -146,7 +154,7 @@ def _heading(plan: Compared) -> ComparedPlan:
 def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
     yield from _job_facts([plan.job.resolved for plan in plans])
     yield from _strategy_facts([plan.strategy for plan in plans])
-    yield from _prediction_facts(plans)
+    yield from _prediction_facts([plan.prediction for plan in plans])
     yield from _breakdown_facts([plan.prediction.breakdown_seconds for plan in plans])
     yield from _memory_facts([plan.prediction.stages for plan in plans])
     yield _Row(
@@ -295,64 +303,28 @@ def _joined(items: Iterable[str]) -> str:
     return " + ".join(items) or "none"
 
 
-def _prediction_facts(plans: Sequence[Compared]) -> Iterator[_Row]:
-    def row(name: str, label: str, unit: Unit, *, better: Better, values: list[Fact]) -> _Row:
-        return _Row(
-            name=f"prediction.{name}",
+# the path of each figure below a prediction, what people call it, its unit, and which is better
+_FIGURES: tuple[tuple[str, str, Unit, Better], ...] = (
+    ("step_seconds.p50", "step", "seconds", "lower"),
+    ("step_seconds.p10", "step, p10", "seconds", "lower"),
+    ("step_seconds.p90", "step, p90", "seconds", "lower"),
+    ("tokens_per_second_per_device", "tokens per second and device", "tokens_per_second", "higher"),
+    ("model_flop_utilization", "model FLOP utilization", "ratio", "higher"),
+    ("cost_per_million_tokens", "cost per million tokens", "currency", "lower"),
+    ("fits_probability", "chance to fit", "ratio", "higher"),
+)
+
+
+def _prediction_facts(predictions: Sequence[Prediction]) -> Iterator[_Row]:
+    for path, label, unit, better in _FIGURES:
+        yield _Row(
+            name=f"prediction.{path}",
             label=label,
             section="prediction",
             unit=unit,
             better=better,
-            values=tuple(values),
+            values=tuple(map(attrgetter(path), predictions)),
         )
-
-    found = [plan.prediction for plan in plans]
-    step = [prediction.step_seconds for prediction in found]
-    yield row(
-        "step_seconds.p50", "step", "seconds", better="lower", values=[time.p50 for time in step]
-    )
-    yield row(
-        "step_seconds.p10",
-        "step, p10",
-        "seconds",
-        better="lower",
-        values=[time.p10 for time in step],
-    )
-    yield row(
-        "step_seconds.p90",
-        "step, p90",
-        "seconds",
-        better="lower",
-        values=[time.p90 for time in step],
-    )
-    yield row(
-        "tokens_per_second_per_device",
-        "tokens per second and device",
-        "tokens_per_second",
-        better="higher",
-        values=[prediction.tokens_per_second_per_device for prediction in found],
-    )
-    yield row(
-        "model_flop_utilization",
-        "model FLOP utilization",
-        "ratio",
-        better="higher",
-        values=[prediction.model_flop_utilization for prediction in found],
-    )
-    yield row(
-        "cost_per_million_tokens",
-        "cost per million tokens",
-        "currency",
-        better="lower",
-        values=[prediction.cost_per_million_tokens for prediction in found],
-    )
-    yield row(
-        "fits_probability",
-        "chance to fit",
-        "ratio",
-        better="higher",
-        values=[prediction.fits_probability for prediction in found],
-    )
 
 
 def _breakdown_facts(breakdowns: Sequence[StepBreakdown]) -> Iterator[_Row]:

@@ -20,18 +20,7 @@ CONTRAST = {
     "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
     "resultTypes": ["violations"],
 }
-LISTS = {
-    "/",
-    "/plans/plan-infeasible",
-    "/runs",
-    "/fleet",
-    "/tunings",
-    "/tunings/tuning-ended",
-    "/agents",
-    "/keys",
-    "/audit",
-    "/projects",
-}
+LISTS = {"/", "/plans/plan-infeasible", *PAGES[PAGES.index("/runs") : PAGES.index("/login")]}
 WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 400, "height": 800}
 
 
