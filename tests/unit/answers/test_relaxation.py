@@ -30,11 +30,14 @@ def offered(request: Request, **options: Any) -> dict[str, Relaxation]:
 
 
 def test_a_model_far_too_large_for_a_node_is_answered_with_how_many_nodes_it_takes():
-    """405B in eight A100 of 40 GB; nothing is left out for want of time."""
+    """405B in eight A100 of 40 GB; nothing is left out for want of time.
+
+    With all states and gradients on the host, 16 bytes a parameter take 189 of 200 GiB a device.
+    """
     answer = plan(resolved_model("llama-3.1-405b"), resolved_cluster("8xa100-sxm4-40gb"), Job())
     assert isinstance(answer, Infeasible)
     nodes = [change.needed for change in answer.relaxations if "node_count" in change.field]
-    assert nodes == [8]
+    assert nodes == [4]
     assert not answer.relaxations_cut_by_time
 
 
