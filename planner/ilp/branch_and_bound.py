@@ -343,42 +343,33 @@ class Tightened:
     fill_sum: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Costs:
-    """Lower bounds of rho t + u, rho t, u and fill by rank, each [loads]."""
+Floors = tuple[Floats, Floats, Floats]
+"""Lower bounds of rho t + u, of rho t and of u of a rank, each [loads]."""
 
-    both: list[Floats]
-    pace: list[Floats]
-    end: list[Floats]
-    fill: list[Floats]
 
-    @staticmethod
-    def of(ranks: Sequence[RankLoads]) -> _Costs:
-        roster = Roster(ranks=tuple(own.rank for own in ranks))
-        return _Costs(
-            both=[own.both for own in ranks],
-            pace=[own.pace for own in ranks],
-            end=roster.least(0.0, 1.0, fill_weight=0.0),
-            fill=roster.least(0.0, 0.0),
-        )
+def floors_of(ranks: Sequence[RankLoads], roster: Roster) -> tuple[Floors, ...]:
+    """Return the floors of every rank."""
+    ends = roster.least(0.0, 1.0, fill_weight=0.0)
+    return tuple((own.both, own.pace, end) for own, end in zip(ranks, ends, strict=True))
 
 
 def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tightened | None:
     """Return what is left of plans of at most the limit, None where that is nothing."""
     if _is_beyond(left, box):
         return None
-    costs = _Costs.of(left.ranks)
+    roster = Roster(ranks=tuple(own.rank for own in left.ranks))
+    floors, fills = floors_of(left.ranks, roster), roster.least(0.0, 0.0)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
     for _ in range(LINKING_ROUNDS):
-        fill_sum, through = _least_fill(left.steps, costs.fill, masks, fill_sum)
-        box = _narrowed(left.steps, costs, masks, replace(box, most_both=limit - fill_sum))
+        fill_sum, through = _least_fill(left.steps, fills, masks, fill_sum)
+        box = _narrowed(box, left.steps, floors, masks, most_both=limit - fill_sum)
         if box.is_empty():
             return None
         spent = max(box.least_both, box.least_pace + box.least_end)
         before = sum(int(mask.sum()) for mask in masks)
         masks = [
-            mask & _fits(costs, rank, box) & (own + spent <= limit * (1.0 + FINE_ROUNDING))
-            for rank, (mask, own) in enumerate(zip(masks, through, strict=True))
+            mask & _fits(own, box) & (filled + spent <= limit * (1.0 + FINE_ROUNDING))
+            for own, mask, filled in zip(floors, masks, through, strict=True)
         ]
         if sum(int(mask.sum()) for mask in masks) == before:
             break
@@ -402,33 +393,40 @@ def _least_fill(
     return max(known, least), through
 
 
-def _narrowed(steps: Sequence[Step], costs: _Costs, masks: Sequence[Booleans], box: Box) -> Box:
-    """Return the limits of V and U with the least maxima over all ways."""
+def _narrowed(
+    box: Box,
+    steps: Sequence[Step],
+    floors: Sequence[Floors],
+    masks: Sequence[Booleans],
+    *,
+    most_both: float,
+) -> Box:
+    """Return the limits of V and U with the least maxima over all ways with allowed loads."""
     both, pace, end = (
         least_maximum(
-            steps, [np.where(mask, own, np.inf) for own, mask in zip(tables, masks, strict=True)]
+            steps,
+            [np.where(mask, own[which], np.inf) for own, mask in zip(floors, masks, strict=True)],
         )
-        for tables in (costs.both, costs.pace, costs.end)
+        for which in range(3)
     )
     least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
+    most_both = min(box.most_both, most_both)
     return replace(
         box,
         least_both=max(box.least_both, both),
         least_pace=least_pace,
         least_end=least_end,
-        most_pace=min(box.most_pace, box.most_both - least_end),
-        most_end=min(box.most_end, box.most_both - least_pace),
+        most_both=most_both,
+        most_pace=min(box.most_pace, most_both - least_end),
+        most_end=min(box.most_end, most_both - least_pace),
     )
 
 
-def _fits(costs: _Costs, rank: int, box: Box) -> Booleans:
+def _fits(floors: Floors, box: Box) -> Booleans:
     """Return which loads of a rank keep the limits, [loads]."""
+    most = np.array([box.most_both, box.most_pace, box.most_end])
     room = FINE_ROUNDING * abs(box.most_both)
-    return np.asarray(
-        (costs.both[rank] <= box.most_both + room)
-        & (costs.pace[rank] <= box.most_pace + room)
-        & (costs.end[rank] <= box.most_end + room)
-    )
+    return np.asarray((np.stack(floors) <= most[:, None] + room).all(axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,43 +464,15 @@ class Region:
     def narrowed(
         self,
         steps: Sequence[Step],
-        floors: Sequence[tuple[Floats, Floats, Floats]],
+        floors: Sequence[Floors],
         *,
         fill_sum: float,
         limit: float,
     ) -> Region:
-        """Return the region with what plans below the limit leave of its loads and of V and U.
-
-        `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads].
-        """
-        box = self.box
-        both, pace, end = (
-            least_maximum(
-                steps,
-                [
-                    np.where(mask, own[which], np.inf)
-                    for own, mask in zip(floors, self.allowed, strict=True)
-                ],
-            )
-            for which in range(3)
-        )
-        most_both = min(box.most_both, limit - fill_sum)
-        least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
-        box = replace(
-            box,
-            least_both=max(box.least_both, both),
-            least_pace=least_pace,
-            least_end=least_end,
-            most_both=most_both,
-            most_pace=min(box.most_pace, most_both - least_end),
-            most_end=min(box.most_end, most_both - least_pace),
-        )
-        most = np.array([box.most_both, box.most_pace, box.most_end]) + FINE_ROUNDING * abs(
-            most_both
-        )
+        """Return the region with what plans below the limit leave of its loads and of V and U."""
+        box = _narrowed(self.box, steps, floors, self.allowed, most_both=limit - fill_sum)
         allowed = tuple(
-            mask & (np.stack(own) <= most[:, None]).all(axis=0)
-            for own, mask in zip(floors, self.allowed, strict=True)
+            mask & _fits(own, box) for own, mask in zip(floors, self.allowed, strict=True)
         )
         lower = max(self.lower, fill_sum + box.least_sum())
         return replace(self, box=box, allowed=allowed, lower=lower)
@@ -571,7 +541,7 @@ def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Within:
+class _Ceiling:
     """The limits of V and U, how many patterns a rank may have, and the effort."""
 
     box: Box
@@ -597,7 +567,7 @@ def patterns_below(
         TooManyError: if there are too many to look at.
     """
     eased = limit * (1.0 + ROUNDING)
-    within = _Within(box=box, most=most, effort=effort)
+    within = _Ceiling(box=box, most=most, effort=effort)
     found: list[Patterns] = []
     for place in range(len(bounded.ranks)):
         slack = eased - (bounded.through[place] + bounded.beyond)
@@ -629,7 +599,7 @@ def _costs(rank: PricedRank, patterns: Patterns) -> Floats:
 
 
 def _near(
-    rank: PricedRank, table: Floats, slack: Floats, within: _Within
+    rank: PricedRank, table: Floats, slack: Floats, within: _Ceiling
 ) -> tuple[Patterns, Floats]:
     """Return the patterns of a rank within the slack of their load [loads], and their costs."""
     known = np.isfinite(table) & np.isfinite(slack)
@@ -663,7 +633,7 @@ def _nothing(rank: PricedRank) -> Patterns:
     )
 
 
-def _under(rank: PricedRank, within: _Within, at: Reduced, *, gap: float) -> Patterns:
+def _under(rank: PricedRank, within: _Ceiling, at: Reduced, *, gap: float) -> Patterns:
     """Return the patterns of a load with one largest transient whose costs are within a gap."""
     repeats, own = rank.rank.repeats, rank.rank.own
     caps = within.box.caps(repeats)
@@ -800,13 +770,13 @@ def _least_fills(patterns: Patterns, load_count: int, name: str, caps: Floats) -
 class Branching:
     """The regions that are left of the plans below the limit.
 
-    `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads]; `unsettled` is
-    the least bound of the regions that nothing can be done about.
+    `floors` are by rank; `unsettled` is the least bound of the regions that nothing can be done
+    about.
     """
 
     decomposition: Decomposition
     loads: Sequence[Sequence[Load]]
-    floors: tuple[tuple[Floats, Floats, Floats], ...]
+    floors: tuple[Floors, ...]
     fill_sum: float
     limit: float
     waiting: Waiting[Region] = field(default_factory=Waiting)
@@ -1117,20 +1087,13 @@ def branching_on(
     branching = Branching(
         decomposition=decomposition,
         loads=[own.loads for own in ranks],
-        floors=tuple(
-            (own.both, own.pace, end) for own, end in zip(ranks, _ends(decomposition), strict=True)
-        ),
+        floors=floors_of(ranks, decomposition.roster),
         fill_sum=tight.fill_sum,
         limit=limit,
     )
     every = _everything(decomposition, box, branching.floors, limit=limit)
     branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
     return branching
-
-
-def _ends(decomposition: Decomposition) -> list[Floats]:
-    """Return the least end of every load, by rank [loads]."""
-    return decomposition.roster.least(0.0, 1.0, fill_weight=0.0)
 
 
 def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:
@@ -1172,7 +1135,7 @@ def _box(reduced: Reduction, limit: float) -> Box:
 def _everything(
     decomposition: Decomposition,
     box: Box,
-    floors: Sequence[tuple[Floats, Floats, Floats]],
+    floors: Sequence[Floors],
     *,
     limit: float,
 ) -> Region:

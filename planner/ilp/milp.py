@@ -33,6 +33,7 @@ import numpy as np
 from planner.cost.configuration import Choice, Configuration, Integers
 from planner.errors import SolverError
 from planner.ilp.bound_tightening import reduction
+from planner.ilp.engine import Effort
 from planner.ilp.formulation import (
     Few,
     Formulation,
@@ -47,8 +48,9 @@ from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, 
 from planner.ilp.lagrangian_bound import ObjectiveBounds
 from planner.ilp.settings import (
     PROGRAM_NODES,
-    PROGRAM_SECONDS_PER_TERM,
     PROGRAM_TIGHTENINGS,
+    PROGRAM_UNITS_PER_NODE,
+    PROGRAM_UNITS_PER_TERM,
     PROOF_TOLERANCE,
     SOLVER_FEASIBILITY,
     SOLVER_ROW_TOLERANCE,
@@ -82,12 +84,13 @@ _UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
 class Within(NamedTuple):
     """How long a solve may take: until the user's limit, and so many nodes of branch and bound.
 
-    A program of more `terms` than that is not begun.
+    A program of more `terms` than that is not begun. Several solves may share an `effort`.
     """
 
     seconds: float
     nodes: int = PROGRAM_NODES
     terms: int = sys.maxsize
+    effort: Effort | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,12 +102,14 @@ class _Stop:
 
     nodes: int
     enough: float = inf
+    node_count: int = 0
     is_reached: bool = False
     is_enough: bool = False
 
     def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
         self.is_enough = known.mip_dual_bound > self.enough
-        if self.is_enough or known.mip_node_count >= self.nodes:
+        self.node_count = known.mip_node_count
+        if self.is_enough or self.node_count >= self.nodes:
             self.is_reached = answer.user_interrupt = True
 
 
@@ -157,36 +162,45 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
-    terms = sum(len(row.terms) for row in program.rows)
-    seconds = within.seconds - PROGRAM_SECONDS_PER_TERM * terms
-    if seconds <= 0.0 or terms > within.terms:
+    terms = max(sum(len(row.terms) for row in program.rows), 1)
+    seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
+    effort = within.effort or Effort()
+    effort.spend(PROGRAM_UNITS_PER_TERM * terms)
+    left = (effort.most - effort.spent) / (PROGRAM_UNITS_PER_NODE * terms)
+    nodes = int(min(within.nodes, left))
+    if seconds <= 0.0 or nodes <= 0 or terms > within.terms:
         return _NOTHING_KNOWN
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):
+        stop = _Stop(nodes=nodes)
         try:
-            return _answered(program, name, seconds=seconds, nodes=within.nodes)
+            return _answered(program, name, seconds=seconds, stop=stop)
         except SolverError as error:
             failures.append(error)
+        finally:
+            effort.spend(PROGRAM_UNITS_PER_NODE * terms * stop.node_count)
     raise failures[0]
 
 
-def _answered(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
+def _answered(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
     """Return what a solver says; "infeasible" only where the eased program bears it out.
 
-    The eased one has a solution in any case. Where its least easing is above the solver's tolerance
-    there are no values; where it is not, its values are returned with the doubt.
+    Both together have the nodes of `stop`. The eased one has a solution in any case. Where its
+    least easing is above the solver's tolerance there are no values; where it is not, its values
+    are returned with the doubt.
     """
     started = time.perf_counter()
-    solution = _run_solver(program, solver, seconds=seconds, stop=_Stop(nodes=nodes))
+    solution = _run_solver(program, solver, seconds=seconds, stop=stop)
     left = seconds - (time.perf_counter() - started)
     if solution.status is not Status.INFEASIBLE or left <= 0.0:
         return solution if solution.status is not Status.INFEASIBLE else _NOTHING_KNOWN
-    stop = _Stop(nodes=nodes, enough=SOLVER_FEASIBILITY)
-    eased = _run_solver(program.eased(), solver, seconds=left, stop=stop)
+    second = _Stop(nodes=stop.nodes - stop.node_count, enough=SOLVER_FEASIBILITY)
+    eased = _run_solver(program.eased(), solver, seconds=left, stop=second)
+    stop.node_count += second.node_count
     if eased.status is Status.INFEASIBLE:
         raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
-    if stop.is_enough or is_above:
+    if second.is_enough or is_above:
         return solution
     if not eased.values or program.violation(eased.values[:-1]) > SOLVER_ROW_TOLERANCE:
         return _NOTHING_KNOWN

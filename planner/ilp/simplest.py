@@ -2,15 +2,14 @@
 
 Complexity counts techniques (`planner.space.complexity`): those of the degrees, known before a
 configuration is looked into, and those of its layers. Of plans of equal complexity the fastest is
-wanted. It is found in three passes over configurations whose bounds leave them a chance, those of
-fewest techniques first:
+wanted. Configurations are looked into whose bounds leave them a chance:
 
 1. Layers all alike and stages spread evenly: every such plan is priced.
 2. Others have one technique more, at least. Programs with row C11 (`planner.ilp.formulation`) are
-   asked for plans within the tolerance of fewer techniques than the simplest known, until none is.
-3. Such programs are asked for faster plans of as many.
+   asked for the fastest plan of one technique, of two and so on, up to the simplest that is known:
+   the fewer, the sooner a program ends.
 
-What a program leaves open within its limits is told by the bounds.
+What programs leave open within their limits is told by the bounds.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from planner.cost.configuration import Booleans, Choice, Floats, Integers
 from planner.cost.step import predict
 from planner.hardware import ClusterHardware
 from planner.ilp.canonical_plan import tidied
+from planner.ilp.engine import Effort
 from planner.ilp.formulation import Few, Moments
 from planner.ilp.instance import Assignment, Instance, evaluate_uniform
 from planner.ilp.lagrangian_bound import objective_bounds
@@ -39,12 +39,7 @@ from planner.ilp.milp import (
 )
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Group, Problem
-from planner.ilp.settings import (
-    PROOF_TOLERANCE,
-    SIMPLE_NODES,
-    SIMPLE_PROGRAMS,
-    SIMPLE_TERMS,
-)
+from planner.ilp.settings import PROOF_TOLERANCE, SIMPLE_TERMS, SIMPLE_UNITS
 from planner.schema.job import Job
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Offload, Strategy
@@ -107,17 +102,14 @@ def simplest(
             step_seconds=fastest.step_seconds,
             strategy=fastest.strategy,
         ),
-        deadline=time.perf_counter() + seconds,
+        effort=Effort(most=SIMPLE_UNITS, deadline=time.perf_counter() + seconds),
         solver=solver or default_solver(),
         price=price,
     )
     parts = [part for problem in problems if (part := _part(problem)) is not None]
     for part in parts:
         _price_uniform(part, quest)
-    for part in parts:
-        _simplify(part, quest)
-    for part in parts:
-        _speed_up(part, quest)
+    _ask_all(parts, quest)
     best = quest.best
     return Simple(
         strategy=best.strategy,
@@ -142,22 +134,23 @@ class _Quest:
     limit_seconds: float
     accepted_ratio: float
     best: _Best
-    deadline: float
+    effort: Effort
     solver: SolverName
     price: Price
-    program_count: int = 0
     open_complexities: list[int] = field(default_factory=list)
     is_faster_open: bool = False
 
     @property
-    def is_late(self) -> bool:
-        """Return whether the time is over."""
-        return time.perf_counter() >= self.deadline
+    def seconds_left(self) -> float:
+        """Return the seconds until the time is over."""
+        return self.effort.deadline - time.perf_counter()
 
-    @property
-    def is_over(self) -> bool:
-        """Return whether no program may be solved any more."""
-        return self.is_late or self.program_count >= SIMPLE_PROGRAMS
+    def leave_open(self, complexity: int) -> None:
+        """Take note that there may be a better plan of a complexity."""
+        if complexity < self.best.complexity:
+            self.open_complexities.append(complexity)
+        else:
+            self.is_faster_open = True
 
     def limit_of(self, complexity: int) -> float:
         """Return the step that a plan of a complexity must be below to be the better one."""
@@ -182,6 +175,11 @@ class _Part:
     keys: Floats
     bounded: dict[int, list[int]] = field(default_factory=dict)
 
+    @cached_property
+    def degree_counts(self) -> Integers:
+        """Return how many techniques degrees count, the fewest first."""
+        return np.unique(self.own)
+
     @property
     def choices(self) -> tuple[Choice, ...]:
         """Return the choices of blocks."""
@@ -192,16 +190,14 @@ class _Part:
         """Return the choices of the ends."""
         return self.space.edges
 
-    def waiting(self, quest: _Quest, more: int) -> Iterator[int]:
-        """Yield those that may have a better plan with so many techniques `more` than of degrees.
+    def waiting(self, quest: _Quest, own: int, counted: int) -> Iterator[int]:
+        """Yield those of `own` techniques that may have a better plan of so many in all.
 
-        Simplest first, and of these the fastest.
+        Those of the least bound come first.
         """
-        for own in np.unique(self.own).tolist():
-            if quest.limit_of(own + more) <= 0.0:
-                return
+        if quest.limit_of(counted) > 0.0:
             for index in self._in_order(own, quest):
-                if self.keys[index] < quest.limit_of(own + more):
+                if self.keys[index] < quest.limit_of(counted):
                     yield index
 
     def _in_order(self, own: int, quest: _Quest) -> list[int]:
@@ -296,22 +292,29 @@ def _part(problem: Problem) -> _Part | None:
 
 def _price_uniform(part: _Part, quest: _Quest) -> None:
     """Take the best plan whose layers are all alike, in stages spread evenly."""
-    more = np.array([len(choice.offload) for choice in part.choices])
-    for index in part.waiting(quest, int(more.min())):
-        if quest.is_late:
-            quest.open_complexities.append(int(part.own[index]))
-            break
-        instance, cuts = part.instance(index, len(Offload)), part.cuts(index)
-        places = np.array(instance.kinds[instance.free_kinds[0]].choice)
-        priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
-        counted = part.own[index] + more[places]
-        for column in np.lexsort((priced.step_seconds, counted)).tolist():
-            if priced.step_seconds[column] >= quest.limit_of(int(counted[column])):
-                continue
-            if priced.fits[column]:
-                assignment = _uniform(instance, cuts, column, int(part.ends[places[column]]))
-                if _offer(part, quest, part.strategy(index, instance, assignment)):
-                    break
+    more = min(len(choice.offload) for choice in part.choices)
+    for own in part.degree_counts.tolist():
+        for index in part.waiting(quest, own, own + more):
+            if quest.effort.is_over:
+                quest.open_complexities.append(own)
+                return
+            _price_choices(part, quest, index)
+
+
+def _price_choices(part: _Part, quest: _Quest, index: int) -> None:
+    """Take the best plan of a configuration whose layers are all alike, if it is better."""
+    instance, cuts = part.instance(index, len(Offload)), part.cuts(index)
+    places = np.array(instance.kinds[instance.free_kinds[0]].choice)
+    priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
+    more = np.array([len(part.choices[place].offload) for place in places])
+    counted = part.own[index] + more
+    for column in np.lexsort((priced.step_seconds, counted)).tolist():
+        if priced.step_seconds[column] >= quest.limit_of(int(counted[column])):
+            continue
+        if priced.fits[column]:
+            assignment = _uniform(instance, cuts, column, int(part.ends[places[column]]))
+            if _offer(part, quest, part.strategy(index, instance, assignment)):
+                return
 
 
 def _uniform(instance: Instance, cuts: tuple[int, ...], column: int, end: int) -> Assignment:
@@ -344,61 +347,75 @@ def _offer(part: _Part, quest: _Quest, strategy: Strategy) -> bool:
     return step <= prediction.closed_form_seconds * (1.0 + PROOF_TOLERANCE)
 
 
-def _simplify(part: _Part, quest: _Quest) -> None:
-    """Ask every configuration for plans of fewer techniques than the simplest known."""
-    for index in part.waiting(quest, 2):
-        own = int(part.own[index])
-        while (most := quest.best.complexity - 1 - own) >= 1:
-            before = quest.best
-            if not _ask(part, quest, index, most=most, limit=quest.limit_seconds):
-                quest.open_complexities.append(own + 1)
-            if quest.best is before:
-                break
+def _ask_all(parts: Sequence[_Part], quest: _Quest) -> None:
+    """Ask for plans of one technique in their layers or cuts, then of one more, while it is better.
 
-
-def _speed_up(part: _Part, quest: _Quest) -> None:
-    """Ask every configuration for plans as simple as the simplest known, and faster."""
-    for index in part.waiting(quest, 1):
-        counted = quest.best.complexity
-        most, limit = counted - int(part.own[index]), quest.limit_of(counted)
-        is_near = part.keys[index] >= limit * (1.0 - quest.accepted_ratio)
-        if is_near or not _ask(part, quest, index, most=most, limit=limit):
-            quest.is_faster_open = True
-
-
-def _ask(part: _Part, quest: _Quest, index: int, *, most: int, limit: float) -> bool:
-    """Offer the fastest plan below a limit of at most so many techniques in its layers.
-
-    Stages are spread evenly, or by one technique of `most`. All layers alike are known. Return
-    whether there is no other.
+    A simpler plan that comes of what was left open is not made faster.
     """
+    counted = 0
+    for counted, part, own in _in_turn(parts, quest):
+        if quest.seconds_left <= 0.0:
+            quest.open_complexities.append(counted)
+            quest.is_faster_open = True
+            return
+        for index in part.waiting(quest, own, counted):
+            if not _ask(part, quest, index, counted):
+                quest.leave_open(counted)
+    quest.is_faster_open |= quest.best.complexity < counted
+
+
+def _in_turn(parts: Sequence[_Part], quest: _Quest) -> Iterator[tuple[int, _Part, int]]:
+    """Yield how many techniques to ask for, up to the best plan's, with parts and those of degrees.
+
+    Degrees of fewer techniques come first, and leave more to layers.
+    """
+    counted = min((int(part.own.min()) for part in parts), default=0)
+    while counted < quest.best.complexity:
+        counted += 1
+        for part in parts:
+            for own in part.degree_counts[part.degree_counts < counted].tolist():
+                yield counted, part, own
+
+
+def _ask(part: _Part, quest: _Quest, index: int, counted: int) -> bool:
+    """Offer the fastest plan of at most so many techniques that is better than the best.
+
+    Stages are spread evenly, or by one technique. All layers alike are known. What is faster by no
+    more than the accepted gap is not looked for. Return whether there is no other.
+    """
+    if quest.seconds_left <= 0.0:
+        return False
+    most, limit = counted - int(part.own[index]), quest.limit_of(counted)
+    is_faster = counted == quest.best.complexity
+    if is_faster and part.keys[index] >= limit * (1.0 - quest.accepted_ratio):
+        return False
     if not part.has_choices(most - 1):
         return True
     instance = part.instance(index, most - 1)
     bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None or bounds.step_seconds() >= limit:
         return True
-    asked = _Asked(part=part, quest=quest, index=index, instance=instance, limit=limit)
-    even = asked.solve(most, part.cuts(index))
-    return asked.solve(most - 1, None) and even
+    asked = _Asked(part=part, quest=quest, index=index, instance=instance)
+    is_even_known = asked.solve(most, part.cuts(index), limit=limit)
+    limit = quest.limit_of(counted)
+    is_known = bounds.step_seconds() >= limit or asked.solve(most - 1, None, limit=limit)
+    return is_even_known and is_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A configuration that is asked for a plan below a limit."""
+    """A configuration that is asked for plans."""
 
     part: _Part
     quest: _Quest
     index: int
     instance: Instance
-    limit: float
 
-    def solve(self, most: int, cuts: tuple[int, ...] | None) -> bool:
-        """Offer what a program finds; return whether that is the best, or there is none."""
+    def solve(self, most: int, cuts: tuple[int, ...] | None, *, limit: float) -> bool:
+        """Offer what a program finds below a limit; return whether that is the best, or none is."""
         part, quest, instance = self.part, self.quest, self.instance
-        if quest.is_over:
+        if quest.effort.is_over:
             return False
-        quest.program_count += 1
         is_apart = instance.least_blocks > 1 and not instance.is_uniform
         optimum = optimise_few(
             instance,
@@ -408,11 +425,9 @@ class _Asked:
                 cuts=cuts,
                 moments=Moments.of(part.space.configurations.row(self.index)) if is_apart else None,
             ),
-            cutoff_seconds=self.limit,
+            cutoff_seconds=limit,
             solver=quest.solver,
-            within=Within(
-                quest.deadline - time.perf_counter(), nodes=SIMPLE_NODES, terms=SIMPLE_TERMS
-            ),
+            within=Within(quest.seconds_left, terms=SIMPLE_TERMS, effort=quest.effort),
         )
         if optimum.assignment is None:
             return optimum.status is Status.INFEASIBLE
@@ -428,7 +443,7 @@ class _Asked:
             found,
             choices=(part.choices, part.edges),
             solver=self.quest.solver,
-            seconds=self.quest.deadline - time.perf_counter(),
+            seconds=self.quest.seconds_left,
         )
         own, tidy = (part.strategy(self.index, self.instance, each) for each in (found, canonical))
         is_as_simple = complexity(tidy) <= complexity(own)
