@@ -12,9 +12,9 @@ n = (p - 1) / p.
   section 2.2; with uneven stages the fill passes every stage once, and the slowest sets the pace.
 - Interleaved: a = b = c = 1/v, m - 1/v repeats. Source: the same, section 2.2.
 - ZB-V and DualPipeV: m repeats, and of the forms the largest; found by simulating the orders that
-  torch runs (`planner.cost.simulate`). While F and W are no more than I, ZB-V idles (p - 1)
-  max(I/2, I - W): it is without a bubble only where ranks need not wait for one another at the
-  end of the step.
+  torch runs (`planner.cost.simulate`). ZB-V that is not full has m - 1, as 1F1B. While F and W are
+  no more than I, ZB-V idles (p - 1) max(I/2, I - W): it is without a bubble only where ranks need
+  not wait for one another at the end of the step.
 
 docs/decisions/0005 says how far the forms are from the simulation.
 """
@@ -73,18 +73,21 @@ def _zb_v_forms(degree: int, count: int) -> tuple[tuple[float, float, float], ..
 
     With 2 p - 1 micro-batches or more they are (0, n/2, 0) and (0, n, -n): the last gradients of
     inputs go round while weight gradients fill the gaps. Each micro-batch less fills one gap less,
-    and below p micro-batches forwards leave gaps too.
+    and below p micro-batches forwards leave gaps too: the first then passes every rank at its own
+    pace, as in 1F1B, and the slowest holds up those behind it alone.
     """
     n = (degree - 1) / degree
     missing = min(max(0, 2 * degree - 1 - count), degree - 1) / degree
     gaps_forward = max(0, degree - count) / degree
-    return (
+    forms = (
         (0.0, (n + missing) / 2.0, -missing / 2.0),
         (gaps_forward, n, missing - n),
         (n, -n / 2.0, 0.0),
         (n, 0.0, -n),
         (0.0, 0.0, n / 2.0),
     )
+    first = 1.0 / degree if count < degree else 0.0
+    return tuple((f + first, i + first, w + first) for f, i, w in forms)
 
 
 def _dualpipe_v_forms(degree: int) -> tuple[tuple[float, float, float], ...]:
@@ -111,13 +114,15 @@ def repeat_count(
     """Return how often the slowest rank's pace counts beside the fill.
 
     An interleaved pipeline that is not full waits for every micro-batch that is missing, on all
-    virtual stages but one: (1 - 1/v) max(0, p - m) more.
+    virtual stages but one: (1 - 1/v) max(0, p - m) more. Of a ZB-V that is not full the first
+    micro-batch is in the fill.
     """
     if schedule is PipelineSchedule.INTERLEAVED:
         share = 1.0 / virtual_pipeline_degree
         missing = max(0, pipeline_parallel_degree - micro_batch_count)
         return micro_batch_count - share + (1.0 - share) * missing
-    if schedule in V_SCHEDULES:
+    is_full = micro_batch_count >= pipeline_parallel_degree
+    if schedule is PipelineSchedule.DUALPIPE_V or (schedule is PipelineSchedule.ZB_V and is_full):
         return float(micro_batch_count)
     return micro_batch_count - 1.0
 

@@ -151,7 +151,7 @@ def test_even_stages_with_long_forwards_or_weight_gradients(schedule: PipelineSc
         (GPIPE, 0.0, 0.0, 0.0),
         (ONE_F_ONE_B, 0.0, 0.011, 0.067),
         (INTERLEAVED, -0.064, 0.008, 0.136),
-        (ZB_V, -0.011, 0.018, 0.087),
+        (ZB_V, -0.011, 0.016, 0.087),
         (DUALPIPE_V, -0.003, 0.016, 0.071),
     ],
 )
@@ -173,6 +173,25 @@ def test_uneven_stages_stay_near(
     assert errors.min() >= least - 1e-9
     assert np.median(errors) <= median + 1e-9
     assert errors.max() <= most + 1e-9
+
+
+def test_zb_v_of_very_uneven_stages_that_is_not_full() -> None:
+    """The first micro-batch passes every rank at its own pace, and the slowest holds up the others.
+
+    Were it taken to hold up the first too, steps would be 7 % too long in the median here, and 25 %
+    at most. The bounds are what these very cases measure, rounded outwards in the third digit.
+    """
+    generator = np.random.default_rng(5)
+    errors = []
+    for degree in (2, 4, 8):
+        for count in range(1, degree):
+            case = Case(schedule=ZB_V, degree=degree, virtual=2, count=count)
+            for ratio in USUAL_RATIOS:
+                scale = generator.uniform(0.3, 1.7, (2 * degree, 1))
+                errors.append(error(case, even(case, ratio) * scale))
+    assert min(errors) >= -0.086
+    assert abs(np.median(errors)) <= 0.014
+    assert max(errors) <= 0.116
 
 
 @pytest.mark.parametrize(

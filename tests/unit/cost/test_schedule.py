@@ -123,9 +123,10 @@ def test_zb_v_fills_with_half_the_input_gradient_or_what_weights_leave(
 
 
 def test_zb_v_that_is_not_full_has_fewer_gaps_to_fill() -> None:
-    """Five micro-batches on four ranks: (3 I - W) / 4; two: (2 F + 3 I) / 4."""
+    """Five micro-batches on four ranks: (3 I - W) / 4; two: (2 F + 3 I) / 4, and the first one."""
     assert fill(ZB_V, (1.0, 2.0, 1.0), count=5, virtual=2) == pytest.approx(1.25)
-    assert fill(ZB_V, (1.0, 2.0, 1.0), count=2, virtual=2) == pytest.approx(2.0)
+    assert fill(ZB_V, (1.0, 2.0, 1.0), count=2, virtual=2) == pytest.approx(2.0 + 4.0 / 4.0)
+    assert repeats(ZB_V, count=2, virtual=2) == 1.0
 
 
 @pytest.mark.parametrize(
