@@ -58,8 +58,8 @@ from planner.ilp.settings import (
     BATCHED_HOST_PRICES,
     BATCHED_ROUNDS,
     FILL_MEMORY_PRICES,
-    FIRST_MEMORY_PRICES,
     MEMORY_PRICES,
+    ROUNDING,
 )
 from planner.schema.strategy import ActivationCheckpointing
 
@@ -219,7 +219,7 @@ class Holding:
 
     def tolerance(self) -> Floats:
         """Return the bytes that are taken for rounding, [rows]."""
-        return np.asarray(1e-9 * self._capacity().max(axis=0))
+        return np.asarray(ROUNDING * self._capacity().max(axis=0))
 
     def _capacity(self) -> Floats:
         return self._on_devices([sheet.limits.live_capacity_bytes for sheet in self.sheets])
@@ -327,7 +327,7 @@ def _alike(refused: Booleans) -> Iterator[Integers]:
 
 def _bounds_within(chains: _Chains, room: Floats, *, fills: Floats, limits: Floats) -> Floats:
     """Return bounds of rows that may fit, whose ranks hold `room` [groups, rows] at most."""
-    bounds: Floats = chains.both(multipliers=FIRST_MEMORY_PRICES).least_level() + fills
+    bounds: Floats = chains.both(multipliers=FILL_MEMORY_PRICES).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
         room, chains = room[:, rows], chains.of_rows(rows)

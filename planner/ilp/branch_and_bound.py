@@ -85,14 +85,13 @@ from planner.ilp.settings import (
     CUTS_TRIED_FIRST,
     EVEN_SHARES,
     FINE_ROUNDING,
+    LABELS_FEW,
+    LABELS_MOST,
     LINKING_ROUNDS,
     LOAD_SUMS,
     LOADS_BRANCHED,
     LOADS_LISTED,
-    LOADS_WITH_EDGES,
     NEVER,
-    PACKING_EFFORT_CERTAIN,
-    PACKING_EFFORT_OPEN,
     PACKING_ROUNDS,
     PACKING_SLACK_OPEN,
     PACKING_TURNS_MOST,
@@ -104,7 +103,6 @@ from planner.ilp.settings import (
     PLANE_ROUNDS,
     PLANE_ROUNDS_FIRST,
     REGION_REACH_FIRST,
-    REGION_REACH_GROWTH,
     REGION_WIDTH_LEAST,
     ROUNDING,
     SWEEP_UNITS_PER_CELL,
@@ -277,7 +275,7 @@ def linked_with_edges(
     moves, loads = _used(*found)
     if not all(loads):
         return None
-    if sum(map(len, loads)) > LOADS_WITH_EDGES:
+    if sum(map(len, loads)) > LOADS_BRANCHED:
         raise TooManyError
     edged = ranks_of(instance, reduced, loads)
     kept = [_is_below(reduced, own, limit) for own in edged]
@@ -859,7 +857,7 @@ class Branching:
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
         if self._is_settled(region, packed.bounded, closer):
-            self.push(replace(region, lower=closer, reach=REGION_REACH_GROWTH * region.reach))
+            self.push(replace(region, lower=closer, reach=4.0 * region.reach))
             return
         split = replace(region, packed=None, reach=REGION_REACH_FIRST)
         self._split(split, packed)
@@ -904,9 +902,7 @@ class Branching:
         While many loads are open they are not all packed, nor to the end.
         """
         effort, turns = (
-            (PACKING_EFFORT_OPEN, PACKING_TURNS_OPEN)
-            if is_open
-            else (PACKING_EFFORT_CERTAIN, PACKING_TURNS_MOST)
+            (LABELS_FEW, PACKING_TURNS_OPEN) if is_open else (LABELS_MOST, PACKING_TURNS_MOST)
         )
         slack_ratio = PACKING_SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition

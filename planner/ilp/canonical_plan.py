@@ -23,16 +23,15 @@ from planner.ilp.formulation import Program, Variable
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, undominated
 from planner.ilp.milp import SolverName, Status, Within, solve
 from planner.ilp.settings import (
-    AS_GOOD,
     AT_MEMORY_LIMIT,
     CANONICAL_EASING,
-    CANONICAL_EFFORT,
-    CANONICAL_NODES,
     CANONICAL_POWER,
     CANONICAL_ROUNDS,
     CANONICAL_SIMPLER,
     CANONICAL_WEIGHT,
+    LABELS_FEW,
     MEMORY_PRICES,
+    PROGRAM_NODES,
     ROUNDING,
 )
 from planner.ilp.stage_knapsack import Knapsack, least_cost
@@ -92,7 +91,7 @@ def tidied(
     simplest = [rank.whole(found) for rank, (found, _) in zip(ranks, packed, strict=True)]
     for place in hard:
         left = deadline - time.perf_counter()
-        solved = _solved(ranks[place], solver, seconds=left, nodes=CANONICAL_NODES // len(hard))
+        solved = _solved(ranks[place], solver, seconds=left, nodes=PROGRAM_NODES // len(hard))
         if solved is not None:
             simplest[place] = ranks[place].whole(solved)
     starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
@@ -208,10 +207,10 @@ def _packed(rank: _Rank) -> tuple[Integers, bool]:
     if is_proven:
         return counts, True
     least = float(counts @ rank.knapsack.cost)
-    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=CANONICAL_EFFORT)
+    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=LABELS_FEW)
     if found.counts is not None:
         counts, least = found.counts, found.cost
-    return counts, found.lower >= least * AS_GOOD
+    return counts, found.lower >= least * (1.0 - ROUNDING)
 
 
 def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
@@ -228,7 +227,7 @@ def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
         upper = float(knapsack.limits[tightest]) * (1.0 + ROUNDING)
         simpler = _simpler_than(knapsack, float(counts @ knapsack.cost), tightest)
         found = least_cost(
-            simpler, rank.held.tolist(), upper=upper, effort=CANONICAL_EFFORT, will_do=upper
+            simpler, rank.held.tolist(), upper=upper, effort=LABELS_FEW, will_do=upper
         )
         if found.counts is None:
             return counts, found.lower >= upper
@@ -242,7 +241,7 @@ def _simpler_than(knapsack: Knapsack, burden: float, place: int) -> Knapsack:
         knapsack,
         cost=knapsack.taken[place],
         further=np.concatenate([knapsack.taken[1:], knapsack.cost[None]]),
-        ceilings=np.append(knapsack.limits[1:], burden * AS_GOOD),
+        ceilings=np.append(knapsack.limits[1:], burden * (1.0 - ROUNDING)),
         known_frame=knapsack.frame,
     )
 

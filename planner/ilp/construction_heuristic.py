@@ -27,6 +27,8 @@ from planner.ilp.settings import (
     HEURISTIC_SPREAD,
     HEURISTIC_TRIED,
     MOVES_MOST,
+    ROUNDING,
+    TINY,
 )
 from planner.ilp.stage_loads import at_cuts
 
@@ -257,9 +259,9 @@ def _numbers(instance: Instance) -> tuple[Integers, int]:
     """
     stages, blocks = instance.stage_count, instance.block_count
     pace = instance.kinds[instance.free_kinds[0]].pace.min(axis=1)
-    speed = 1.0 / np.maximum(pace, 1e-300)
+    speed = 1.0 / np.maximum(pace, TINY)
     share = np.floor(blocks * speed / speed.sum()).astype(np.int64)
-    even = bool(np.ptp(pace) <= 1e-9 * float(pace.max()))
+    even = bool(np.ptp(pace) <= ROUNDING * float(pace.max()))
     spread = HEURISTIC_SPREAD if even else max(HEURISTIC_SPREAD, HEURISTIC_TRIED // (2 * stages))
     width = min(2 * spread + 2, blocks - instance.least_blocks * (stages - 1))
     most = blocks - instance.least_blocks * (stages - 1) - width + 1
@@ -364,7 +366,7 @@ def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[
                 own[kind.pinned_stage] += float(kind.pace[kind.pinned_stage].min())
     sums = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
     prefix = sums.tolist()
-    share = float((1.0 / np.maximum(sums[:, -1], 1e-300)).sum())
+    share = float((1.0 / np.maximum(sums[:, -1], TINY)).sum())
     low, high = 0.9 / share, float(sums[:, -1].max() + own.max())
     best = None
     for _ in range(HEURISTIC_ROUNDS):

@@ -49,15 +49,16 @@ from planner.ilp.settings import (
     EASING_TIGHTEST,
     EASING_UNITS_PER_MOVE,
     FITTING_LOADS,
-    FULL,
+    LABELS_MOST,
     MOVES_MOST,
     NEVER,
+    ROUNDING,
     SHORTFALL_DOUBLINGS,
     SHORTFALL_FIRST_RATIO,
     SHORTFALL_TOLERANCE,
-    TIGHTNESS_EFFORTS,
     TIGHTNESS_MEMORY_SHARE,
     TIGHTNESS_MOST,
+    TINY,
     UNITS_PER_LOOK,
     UNITS_PER_PACKING,
 )
@@ -127,18 +128,18 @@ class Room:
         return self.packed[key]
 
     def _packing(self, held: tuple[int, ...], further_bytes: float) -> Packed:
-        if self.tightness(np.array([held]), np.array([further_bytes]))[0] > FULL:
+        if self.tightness(np.array([held]), np.array([further_bytes]))[0] > 1.0 + ROUNDING:
             return True
         knapsack = self.knapsack
         if further_bytes:
             knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
-        for effort in TIGHTNESS_EFFORTS:
+        for effort in (64, LABELS_MOST):
             found = least_cost(
                 knapsack, held, upper=TIGHTNESS_MOST, effort=effort, will_do=TIGHTNESS_MOST
             )
             if found.counts is not None:
                 return found.counts
-            if found.lower >= TIGHTNESS_MOST * (1.0 - 1e-9):
+            if found.lower >= TIGHTNESS_MOST * (1.0 - ROUNDING):
                 return True
         return False
 
@@ -244,7 +245,7 @@ def _eased(
     ranks = np.arange(instance.stage_count)
     tight = _tightness(rooms, ranks, held_at(instance, cuts), cut_bytes(instance, cuts))
     for _ in range(MOVES_MOST):
-        if float(tight.max()) <= FULL:
+        if float(tight.max()) <= 1.0 + ROUNDING:
             return cuts
         effort.spend(EASING_UNITS_PER_MOVE * 2 * len(EASING_SHIFTS) * len(instance.holders))
         moved = None if effort.is_over else _best_move(instance, rooms, cuts, tight)
@@ -283,7 +284,7 @@ def _best_move(
 def _scores(tight: Floats) -> Floats:
     """Return a norm of the ranks' tightness, [plans, stages]: a less tight rank counts as well."""
     capped = np.minimum(tight, EASING_TIGHTEST)
-    most = max(float(capped.max()), 1e-300)
+    most = max(float(capped.max()), TINY)
     scores: Floats = ((capped / most) ** EASING_STEEPNESS).sum(axis=1)
     return scores
 
@@ -404,7 +405,9 @@ def _table(
     free = list(instance.free_kinds)
     held[:, free] = np.array(loads, dtype=np.int64).reshape(len(loads), len(free))
     tight = room.tightness(held, np.zeros(len(loads))).tolist()
-    return {load: share for load, share in zip(loads, tight, strict=True) if share <= FULL}
+    return {
+        load: share for load, share in zip(loads, tight, strict=True) if share <= 1.0 + ROUNDING
+    }
 
 
 def _without(table: dict[Load, float], left_out: Load, *, is_sure: bool) -> dict[Load, float]:

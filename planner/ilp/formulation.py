@@ -141,7 +141,9 @@ from planner.cost.holdings import Holding, peak_holdings
 from planner.cost.schedule import in_flight
 from planner.ilp.bound_tightening import Reduction
 from planner.ilp.instance import Instance, load_of_cuts
-from planner.ilp.settings import BOUND_ROW_EASING
+from planner.ilp.settings import (
+    SOLVER_ROW_TOLERANCE,
+)
 from planner.ilp.stage_loads import places_of
 from planner.schema.strategy import Offload
 
@@ -600,17 +602,17 @@ def bounds(made: Formulation) -> None:
     The bounds are eased by 1e-6 of themselves, more than the solver's tolerance: rows that hold
     with equality up to rounding have made HiGHS call feasible programs infeasible.
     """
-    unit = made.scale.seconds / (1.0 - BOUND_ROW_EASING)
+    unit = made.scale.seconds / (1.0 - SOLVER_ROW_TOLERANCE)
     least = made.reduction.bounds
     ends = {made.repeated_pace, made.largest_end}
     fills = [term for term in made.program.objective if term[0] not in ends]
-    fill_sum = least.fill_sum * (1.0 - BOUND_ROW_EASING) - constant_fill(made)
+    fill_sum = least.fill_sum * (1.0 - SOLVER_ROW_TOLERANCE) - constant_fill(made)
     slowest, largest = (made.repeated_pace, 1.0), (made.largest_end, 1.0)
     made.program.require("C9_fill", fills, ">=", fill_sum / made.scale.seconds)
     made.program.require("C9_pace", [slowest], ">=", least.repeated_pace / unit)
     made.program.require("C9_end", [largest], ">=", least.largest_end / unit)
     made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
-    total = least.total * (1.0 - BOUND_ROW_EASING) - constant_fill(made)
+    total = least.total * (1.0 - SOLVER_ROW_TOLERANCE) - constant_fill(made)
     made.program.require("C9_total", list(made.program.objective), ">=", total / made.scale.seconds)
 
 

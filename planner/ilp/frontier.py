@@ -36,10 +36,10 @@ from planner.ilp.milp import SolverName
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
 from planner.ilp.settings import (
+    FINE_ROUNDING,
     FRONTIER_NEAR_HEAD,
-    FRONTIER_REFINED_FIRST,
-    FRONTIER_REFINED_MOST,
     PROOF_TOLERANCE,
+    QUICK_BLOCK,
 )
 
 Stages = NDArray[np.int8]
@@ -139,7 +139,6 @@ class Frontier:
     _heap: list[tuple[float, int]] = field(default_factory=list)
     _quick: Line = field(init=False)
     _rough: Line = field(init=False)
-    _refined_at_once: int = FRONTIER_REFINED_FIRST
 
     def __post_init__(self) -> None:
         """Order the keys; those that nobody has looked into wait apart."""
@@ -198,7 +197,7 @@ class Frontier:
             return
         group = self.groups[index]
         known = self.best.get(group)
-        if known is None or step_seconds < known.step_seconds * (1.0 - 1e-12):
+        if known is None or step_seconds < known.step_seconds * (1.0 - FINE_ROUNDING):
             self.best[group] = Best(
                 index=index, step_seconds=step_seconds, assignment=assignment, instance=instance
             )
@@ -237,10 +236,9 @@ class Frontier:
             self._refine_rough()
 
     def _refine_rough(self) -> None:
-        """Replace the least rough keys below the limit by quick ones, ever more at once."""
+        """Replace the least rough keys below the limit by quick ones."""
         assert self.refine is not None  # noqa: S101 - else nothing is rough
-        some = self._rough.take(self._refined_at_once, below=self.limit_seconds())
-        self._refined_at_once = min(2 * self._refined_at_once, FRONTIER_REFINED_MOST)
+        some = self._rough.take(QUICK_BLOCK, below=self.limit_seconds())
         found, quick = map(np.array, self.refine(some))
         is_rough = self.stages[found] == Stage.ROUGH
         found, quick = found[is_rough], quick[is_rough]

@@ -61,6 +61,7 @@ from planner.ilp.settings import (
     FEW_KEPT,
     FINE_ROUNDING,
     HOST_PRICES,
+    ROUNDING,
     SLOPES_MOST,
 )
 
@@ -357,7 +358,7 @@ class PoolLevels:
         room = np.full(instance.stage_count, np.inf)
         np.divide(allowed - self._offset, price, out=room, where=price > 0.0)
         ceiling = instance.block_count - instance.least_blocks * (instance.stage_count - 1)
-        most = np.minimum(np.floor(room * (1.0 + 1e-9)), ceiling).astype(np.int64)
+        most = np.minimum(np.floor(room * (1.0 + ROUNDING)), ceiling).astype(np.int64)
         least = np.maximum(instance.least_blocks, instance.block_count - (int(most.sum()) - most))
         if (most < instance.least_blocks).any() or int(most.sum()) < instance.block_count:
             return None

@@ -62,6 +62,8 @@ from planner.ilp.settings import (
     DECOMPOSITION_UNITS_PER_CELL,
     FINE_ROUNDING,
     NEVER,
+    ROUNDING,
+    TINY,
     UNITS_PER_RANK,
     WEIGHT_GAP_LEAST,
     WEIGHT_MOST,
@@ -713,7 +715,7 @@ class Box:
         )
 
     def _holds(self, pace: float, end: float) -> bool:
-        room = 1e-9 * max(abs(self.most_both), 1e-300)
+        room = ROUNDING * max(abs(self.most_both), TINY)
         return (
             self.least_pace - room <= pace <= self.most_pace + room
             and self.least_end - room <= end <= self.most_end + room

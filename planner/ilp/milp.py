@@ -49,7 +49,6 @@ from planner.ilp.lagrangian_bound import ObjectiveBounds
 from planner.ilp.settings import (
     PROGRAM_NODES,
     PROGRAM_TIGHTENINGS,
-    PROGRAM_UNITS_PER_NODE,
     PROGRAM_UNITS_PER_TERM,
     PROOF_TOLERANCE,
     SOLVER_FEASIBILITY,
@@ -166,7 +165,7 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
     effort = within.effort or Effort()
     effort.spend(PROGRAM_UNITS_PER_TERM * terms)
-    left = (effort.most - effort.spent) / (PROGRAM_UNITS_PER_NODE * terms)
+    left = (effort.most - effort.spent) / terms
     nodes = int(min(within.nodes, left))
     if seconds <= 0.0 or nodes <= 0 or terms > within.terms:
         return _NOTHING_KNOWN
@@ -178,7 +177,7 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
         except SolverError as error:
             failures.append(error)
         finally:
-            effort.spend(PROGRAM_UNITS_PER_NODE * terms * stop.node_count)
+            effort.spend(terms * stop.node_count)
     raise failures[0]
 
 

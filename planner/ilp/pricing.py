@@ -49,7 +49,6 @@ from planner.ilp.instance import (
 from planner.ilp.problem import Problem
 from planner.ilp.settings import (
     INSTANCES_KEPT,
-    LARGE_SPACE,
     PRICED_BLOCK,
     QUICK_BLOCK,
     RANK_GROUPS,
@@ -371,7 +370,7 @@ class PricedSpace:
         is_part = job.framework is not None  # of a framework's space: all layers offload the same
         self.choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
         self.edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
-        self.is_large = len(self.configurations) > LARGE_SPACE
+        self.is_large = len(self.configurations) > QUICK_BLOCK
 
     @cached_property
     def pricing(self) -> Pricing:

@@ -54,18 +54,14 @@ from planner.ilp.pricing import PricedSpace, alike
 from planner.ilp.problem import ONE_GROUP, Groups, NotFound, Problem, SearchResult, Wanted
 from planner.ilp.settings import (
     ANY_FIRST_UNITS,
-    ANY_PART,
     CUTOFF_EASING,
     FITTING_UNITS,
     PREPARED_AT_ONCE,
     PROGRESS_SECONDS,
     PROOF_TOLERANCE,
-    REOPENED_FIRST_NODES,
-    REOPENED_NODES_GROWTH,
+    QUICK_BLOCK,
     SCREENED_AT_ONCE,
     SCREENED_REACH,
-    SCREENING_DOUBLINGS,
-    TURN_GROWTH,
     TURN_NODES,
     TURN_UNITS,
 )
@@ -85,10 +81,10 @@ def look_for_any(state: State, look: Look) -> None:
     unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
     known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
     _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
-    for start in range(0, len(unseen), ANY_PART):
+    for start in range(0, len(unseen), SCREENED_AT_ONCE):
         if _is_over(state):
             break
-        part = unseen[start : start + ANY_PART]
+        part = unseen[start : start + SCREENED_AT_ONCE]
         bounds = state.pricing.memory_bounds(part, with_fills=False)
         _look_at(state, frontier.screen(part, bounds), look, unsettled)
     for index in unsettled:
@@ -120,7 +116,7 @@ def reopen(state: State) -> None:
         for index in indices:
             if left.matters(index):
                 left.look(index)
-        left.nodes *= REOPENED_NODES_GROWTH
+        left.nodes *= 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,7 +124,7 @@ class _Left:
     """What was left open and still matters; those that are `spent` tell no more."""
 
     state: State
-    nodes: int = REOPENED_FIRST_NODES
+    nodes: int = TURN_NODES
     spent: set[int] = field(default_factory=set)
 
     def indices(self) -> list[int]:
@@ -322,7 +318,7 @@ def _screened_at_once(state: State) -> int:
     if not np.isfinite(state.frontier.limit_seconds()):
         return SCREENED_AT_ONCE
     state.screens += 1
-    return SCREENED_AT_ONCE << min(state.screens, SCREENING_DOUBLINGS)
+    return min(SCREENED_AT_ONCE << state.screens, QUICK_BLOCK)
 
 
 def _dive(state: State, screened: Sequence[int]) -> None:
@@ -416,7 +412,7 @@ def _solve(state: State, index: int) -> None:
     outcome = branching.run(
         limit=limit,
         enough=frontier.next_key(),
-        effort=state.effort(TURN_UNITS * TURN_GROWTH**turn),
+        effort=state.effort(TURN_UNITS * 2**turn),
     )
     if outcome.is_done or outcome.is_stuck:
         state.branchings[index] = None
@@ -451,7 +447,7 @@ def _programmed(state: State, index: int, instance: Instance) -> Outcome:
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
         solver=state.solver,
-        within=Within(state.seconds_left, TURN_NODES * int(TURN_GROWTH ** state.turns[index])),
+        within=Within(state.seconds_left, TURN_NODES * 2 ** state.turns[index]),
     )
     bound = key
     if optimum.status is Status.INFEASIBLE:

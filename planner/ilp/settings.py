@@ -24,19 +24,15 @@ CUTOFF_EASING = 4.0 * PROOF_TOLERANCE
 """Plans at a cutoff count, so that the frontier's own cutoff is above it."""
 BETTER_RATIO = 8.0 * PROOF_TOLERANCE
 """What a plan of another part of the space must be better by, more than two such cutoffs differ."""
-AS_GOOD = 1.0 - ROUNDING
-FULL = 1.0 + ROUNDING
-"""A rank whose tightness is beyond it does not fit."""
 NEVER = 1e200
 """The cost of what may not be, as arrays have no place for inf times 0."""
 TINY = 1e-300
 """In place of a divisor of 0."""
-BOUND_ROW_EASING = 1e-6
-"""What a program's rows of known bounds leave, more than solvers' own tolerance."""
 SOLVER_FEASIBILITY = 1e-9
 """By how much HiGHS may exceed a row, in the row's own scale."""
 SOLVER_ROW_TOLERANCE = 1e-6
-"""The same for values that a solver was stopped at: without a solution it gives any."""
+"""The same for values that a solver was stopped at, as without a solution it gives any; rows of
+known bounds are eased by it."""
 PROGRAM_TIGHTENINGS = (0.0, 1e-9, 1e-7, 1e-5)
 """How limits of memory are tightened in turn, where a solver's tolerance let a plan past."""
 CANONICAL_EASING = 1e-10
@@ -47,8 +43,6 @@ AT_MEMORY_LIMIT = 1.0 - 1e-4
 # --- prices on which bounds are taken: powers of two, as the best lies within a factor of two ---
 
 MEMORY_PRICES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-FIRST_MEMORY_PRICES = MEMORY_PRICES[[0, 4, 7, 10]]
-"""For the first look at a screened configuration, as most are far beyond their limits."""
 FILL_MEMORY_PRICES = MEMORY_PRICES[::2]
 """For fills, which are a small part of most steps."""
 HOST_PRICES = np.array([0.0, *(2.0**e for e in range(-4, 7))])
@@ -56,31 +50,21 @@ BATCHED_HOST_PRICES = np.array([4.0**e for e in range(-1, 3)])
 
 # --- the loop over configurations ---
 
-LARGE_SPACE = 8192
-"""Configurations from which on rough bounds come before quick ones."""
 SCREENED_AT_ONCE = 256
-SCREENING_DOUBLINGS = 5
-"""How often their number doubles once there is a limit, which all below it have to pass."""
+"""To begin with: twice as many each time once there is a limit, which all below it have to pass."""
 SCREENED_REACH = 1.25
 """Configurations with the same prices are screened along up to this multiple of the least bound."""
 PREPARED_AT_ONCE = 64
 """Configurations whose costs are looked up together."""
 TURN_UNITS = 250_000.0
 """Work of a configuration's first turn of branch and bound; each further turn has twice as much."""
-TURN_GROWTH = 2.0
 TURN_NODES = 500
 """The same for programs, in nodes of the solver's tree."""
 FITTING_UNITS = 1_000_000.0
-ANY_PART = 512
-"""Configurations that are screened at a time where any plan will do."""
 ANY_FIRST_UNITS = 100_000.0
-REOPENED_FIRST_NODES = 1000
-REOPENED_NODES_GROWTH = 4
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 FRONTIER_NEAR_HEAD = 8
-FRONTIER_REFINED_FIRST = 2048
-FRONTIER_REFINED_MOST = 8192
 RUNNERS_UP = 4
 SHORTFALLS = 5
 SHORTFALLS_LOOKED_AT = 256
@@ -101,11 +85,12 @@ INSTANCES_KEPT = 96
 PRICES_KEPT = 1536
 """18 kB each for two kinds of blocks."""
 PRICES_GATHERED = 512
-PACKINGS_KEPT = 12
 
 # --- bounds of many configurations in arrays ---
 
 QUICK_BLOCK = 8192
+"""Configurations that are bounded or screened at once at the most; of more there are rough bounds
+before."""
 ROUGH_BLOCK = 32_768
 PRICED_BLOCK = 4096
 """Rows that are priced at once: more would not fit a cache, fewer wait for the interpreter."""
@@ -131,7 +116,6 @@ EASING_RATIOS = (0.0, 0.25, 1.0, 4.0)
 EASING_SHIFTS = (-16, -4, -1, 1, 4, 16)
 EASING_TIGHTEST = 1e6
 EASING_UNITS_PER_MOVE = 20.0
-TIGHTNESS_EFFORTS = (64, 3000)
 TIGHTNESS_MEMORY_SHARE = 1e-3
 TIGHTNESS_MOST = (1.0 + TIGHTNESS_MEMORY_SHARE) * (1.0 + 1e-6)
 """More than any packing that fits costs."""
@@ -142,12 +126,11 @@ ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 # --- one rank: knapsacks and patterns ---
 
 LABELS_MOST = 3000
-LABELS_COMPARED_FROM = 96
-LABELS_COMPARED_GROWTH = 2.0
-DOMINANCE_FEW = 128
+LABELS_FEW = 300
+"""Labels where a bound alone, or any good packing, will do."""
+COMPARED_FROM = 128
+"""Labels or sets of patterns from which on those that others beat are left out."""
 DOMINANCE_BLOCK = 1024
-DOMINANCE_TIMES = 3
-PATTERNS_CROWD = 256
 PATTERN_UNITS_PER_TURN = 80.0
 PATTERN_UNITS_PER_SET = 0.5
 PATTERN_UNITS_PER_PAIR = 0.0005
@@ -155,7 +138,6 @@ PATTERN_UNITS_PER_PAIR = 0.0005
 # --- loads and cut points ---
 
 SEGMENT_CODES = 300_000
-SEGMENT_MARKS = 1_000_000
 LOAD_STATES = 4000
 SORTED_MARKS = 4_000_000
 SORTED_MARKS_EACH = 64
@@ -180,19 +162,15 @@ DECOMPOSITION_UNITS_PER_CELL = 0.01
 SWEEP_UNITS_PER_CELL = 0.004
 LOADS_LISTED = 150_000
 LOADS_BRANCHED = 8000
-LOADS_WITH_EDGES = 8000
 LOAD_SUMS = 1_500_000
 LINKING_ROUNDS = 3
 REGION_REACH_FIRST = 0.001
-REGION_REACH_GROWTH = 4.0
 REGION_WIDTH_LEAST = 1e-6
 EVEN_SHARES = (0.0, 0.5, 1.0)
 PLANE_ROUNDS_FIRST = 16
 PLANE_ROUNDS = 8
 PACKING_ROUNDS = 4
 """Steps of the weights between packings of certain loads; of open ones there is one."""
-PACKING_EFFORT_OPEN = 300
-PACKING_EFFORT_CERTAIN = 2000
 PACKING_SLACK_OPEN = 0.1
 PACKING_TURNS_OPEN = 5
 PACKING_TURNS_MOST = 100
@@ -209,10 +187,6 @@ PROGRAM_NODES = 20_000
 PROGRAM_UNITS_PER_TERM = 7.0
 """It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores: what is
 left of the user's time has to be enough for that."""
-PROGRAM_UNITS_PER_NODE = 1.0
-"""Of a term: 551 nodes of a program of 11,000 terms took 6.4 s there."""
-CANONICAL_EFFORT = 300
-CANONICAL_NODES = 10_000
 CANONICAL_ROUNDS = 2
 CANONICAL_SIMPLER = 16
 CANONICAL_WEIGHT = 1e-3

@@ -74,13 +74,13 @@ import numpy as np
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.settings import (
+    COMPARED_FROM,
+    FEW_KEPT,
     FINE_ROUNDING,
-    LABELS_COMPARED_FROM,
-    LABELS_COMPARED_GROWTH,
     LABELS_MOST,
     NEVER,
-    PACKINGS_KEPT,
     ROUNDING,
+    TINY,
 )
 
 
@@ -585,7 +585,7 @@ class _Found:
     rows: Floats
     turns: list[Turn]
     least: float = field(init=False)
-    crowd: int = LABELS_COMPARED_FROM
+    crowd: int = COMPARED_FROM
 
     def __post_init__(self) -> None:
         """Find the least reduced cost."""
@@ -617,7 +617,7 @@ class _Found:
             kept = kept[reduced < self.gap]
         self.keep(kept)
         self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
-        self.crowd = max(LABELS_COMPARED_FROM, int(LABELS_COMPARED_GROWTH * len(self.rows)))
+        self.crowd = max(COMPARED_FROM, 2 * len(self.rows))
 
     def keep(self, kept: Integers) -> None:
         """Keep some of the labels alone."""
@@ -822,7 +822,7 @@ class _Search:
         The filler has the widest pair; its corners are those beside what is left for each layer.
         """
         memory, cost = (each[self.at.columns] for each in (self.own.memory, self.own.cost))
-        flat = self.at.reduced <= FINE_ROUNDING * max(float(np.abs(cost).max()), 1e-300)
+        flat = self.at.reduced <= FINE_ROUNDING * max(float(np.abs(cost).max()), TINY)
         bases = np.zeros(len(self.at.held), dtype=np.int64)
         widest, filler, lighter = -1.0, 0, 0
         for k in np.flatnonzero(self.at.held).tolist():
@@ -928,9 +928,9 @@ class Packed:
             self.counts.append(counts)
         for kept, new in ((self.weights, weights), (self.limits, limits)):
             kept.append(new)
-            del kept[:-PACKINGS_KEPT]
+            del kept[:-FEW_KEPT]
         self.lower.append(max(lower, 0.0))
-        del self.lower[:-PACKINGS_KEPT]
+        del self.lower[:-FEW_KEPT]
         self._bases = None
 
     def bound(self, weights: Floats, limits: Floats) -> float:

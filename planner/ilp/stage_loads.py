@@ -22,7 +22,12 @@ import numpy as np
 from planner.cost.configuration import Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import Windows
-from planner.ilp.settings import LOAD_STATES, SEGMENT_CODES, SEGMENT_MARKS, SEGMENTS_KEPT
+from planner.ilp.settings import (
+    LOAD_STATES,
+    SEGMENT_CODES,
+    SEGMENTS_KEPT,
+    WALK_CELLS,
+)
 
 Parts = tuple[tuple[int, int], ...]
 """The virtual stages of a rank that follow one another: the first of each part, and how many."""
@@ -94,7 +99,7 @@ def _codes(
 
 def _different(codes: Integers, count: int) -> Integers:
     """Return the different ones of codes below `count`, in order."""
-    if count > SEGMENT_MARKS:
+    if count > WALK_CELLS:
         return np.unique(codes)
     marks = np.zeros(count, dtype=bool)
     marks[codes] = True

@@ -30,21 +30,20 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.instance import Instance
 from planner.ilp.settings import (
+    COMPARED_FROM,
     DOMINANCE_BLOCK,
-    DOMINANCE_FEW,
-    DOMINANCE_TIMES,
     NEVER,
     NOISE,
     PATTERN_UNITS_PER_PAIR,
     PATTERN_UNITS_PER_SET,
     PATTERN_UNITS_PER_TURN,
-    PATTERNS_CROWD,
     ROUNDING,
 )
 
 Words = npt.NDArray[np.uint64]
 
 _BITS = 64
+_TIMES = 3  # measures, of which the first are sums of seconds
 
 
 def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) -> Integers:
@@ -54,10 +53,10 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
     one that is not kept beats nothing. The first three measures are equal if they differ by
     rounding. `check` is called now and then, and may raise.
     """
-    least = measures + _slack(measures, DOMINANCE_TIMES)[:, None]
+    least = measures + _slack(measures, _TIMES)[:, None]
     if check is not None:
         check()
-    if measures.shape[1] <= DOMINANCE_FEW:
+    if measures.shape[1] <= COMPARED_FROM:
         return _first_ones(_no_worse(measures, least))
     kept: list[Integers] = []
     for start in range(0, measures.shape[1], DOMINANCE_BLOCK):
@@ -296,7 +295,7 @@ def patterns_of_load(
         effort.spend(PATTERN_UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.reduced))
         if len(sets.reduced) > most:
             raise TooManyError
-        if len(sets.reduced) > PATTERNS_CROWD:
+        if len(sets.reduced) > COMPARED_FROM:
             effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.reduced) ** 2)
             sets = search.unbeaten(sets, effort.check)
     counts = search.counts(sets)

@@ -60,14 +60,14 @@ def test_what_cannot_fit_is_not_looked_into_and_all_is_screened():
     values[7], values[5000] = 3.0, 2.0
     search = ask(Search(values))
     assert search.looked_into == [7, 5000]
-    assert search.pricing.asked == [*[512] * 11, 368]
+    assert search.pricing.asked == [*[256] * 23, 112]
     assert search.frontier.pop() is None
 
 
 def test_the_least_bound_of_a_part_comes_first_and_a_plan_ends_it():
     search = ask(Search([3.0, 1.0, 2.0] * 1000), has_plan={4})
     assert search.looked_into == [1, 4]
-    assert search.pricing.asked == [512]
+    assert search.pricing.asked == [256]
 
 
 def test_what_was_screened_before_comes_first_and_what_was_bounded_is_left():
