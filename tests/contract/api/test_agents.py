@@ -19,6 +19,7 @@ from tests.contract.api.agents_at_work import (
     running,
     sweeper_of,
 )
+from tests.contract.api.processes import until
 
 APPLICATION = AT_WORK
 
@@ -174,10 +175,15 @@ def test_agents_that_wait_are_woken_when_a_run_is_asked_for(client):
     agents = [AgentAtWork.enrolled(client, name) for name in ("node-a", "node-b")]
     with ThreadPoolExecutor(2) as threads:
         polls = [threads.submit(agent.poll, 30) for agent in agents]
+        until(lambda: _states(client) == {"idle"})  # both are counted on, and no sweep follows
         run_id = a_run(client)
         answers = [poll.result() for poll in polls]
 
     assert {answer.json()["run_id"] for answer in answers} == {run_id}
+
+
+def _states(client: TestClient) -> set[str]:
+    return {agent["state"] for agent in client.get("/v1/agents").json()["items"]}
 
 
 @pytest.mark.slow
