@@ -264,8 +264,9 @@ def test_a_plan_for_gpus_is_refused_where_there_are_none(launch: Launch) -> None
     assert result.returncode == 1
     assert result.stderr == (
         "error: device: the plan has 1 rank here on h100-sxm5-80gb (got 0 CUDA devices on this "
-        "machine); plan for what this machine has (CPU ranks: cluster 1xcpu-gloo), or force CPU "
-        "ranks with --device cpu\n"
+        "machine); plan for what this machine has (CPU ranks: cluster 1xcpu-gloo), force CPU ranks "
+        "with --device cpu, or, where CUDA_VISIBLE_DEVICES is set, let a rank see its own device "
+        "alone or all of its node's\n"
     )
 
 
