@@ -129,6 +129,6 @@ def test_a_false_certificate_is_broken_without_the_plans_help() -> None:
             "certificate": narrow.certificate,
         }
     )
-    found = attack(false, seed=0, evaluation_count=EVALUATIONS)
+    found = attack(false, seed=0, evaluation_count=3 * EVALUATIONS)
     assert found.breaks_certificate
     assert found.blind_seconds < narrow.certificate.lower_bound_seconds
