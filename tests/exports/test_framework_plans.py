@@ -28,6 +28,9 @@ GRID = [
     ("llama-3-70b", "8x8xh100-sxm5-80gb", 128, 8192),
 ]
 NOT_OF_THE_PLAN = (
+    "torchtitan has no model of architecture",
+    "torchtitan up to 0.2.2 has no model of architecture",
+    "a tower stands before",
     "Accelerate reduces gradients",
     "Accelerate 1.15 prepares tensor-parallel models",
     "the arguments split no model",
