@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import statistics
 import sys
@@ -45,6 +46,7 @@ from executor.losses import next_token_loss
 from executor.models import first_values
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
+from executor.optimizers import adamw
 from executor.rank_main import die_with_launcher
 from executor.session import Session
 from executor.trainer import Trainer
@@ -121,8 +123,11 @@ def main() -> int:
 
 
 def _cluster_here() -> str:
-    name = torch.cuda.get_device_name()
-    return next(cluster for word, cluster in _CLUSTERS.items() if word in name)
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    found = [cluster for word, cluster in _CLUSTERS.items() if word in name]
+    if not found:
+        raise SystemExit(f"--cluster: no profile is known of {name}: give a cluster of one of them")
+    return found[0]
 
 
 def _rank(rank: int, assignment: _Assignment) -> None:
@@ -329,9 +334,7 @@ def _optimizer_of(job: Job) -> Any:
     def made(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if job.optimizer is Optimizer.SGD:
             return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9)
-        return torch.optim.AdamW(
-            parameters, lr=1e-4, fused=not job.foreach_optimizer, foreach=job.foreach_optimizer
-        )
+        return adamw(parameters, learning_rate=1e-4, foreach=job.foreach_optimizer)
 
     return made
 
@@ -365,7 +368,7 @@ def table(rows: Sequence[dict[str, Any]], clusters: Sequence[str]) -> Iterator[s
             said = [f"{one.step_seconds.p50 * 1e3:.0f} ms | {_gib(one):.1f} GiB" for one in priced]
             yield f"| {row['id']} | {row['outcome']} | | | {' | '.join(said)} |"
             continue
-        step, peak = row["step_time_s"], row["peak_mem_gib"]
+        step, peak = row["step_time_s"], row.get("peak_mem_gib", math.nan)  # of CUDA alone
         ratios = [(one.step_seconds.p50 / step, _gib(one) / peak) for one in priced]
         for place, pair in enumerate(ratios):
             for kind, ratio in enumerate(pair):
@@ -396,8 +399,9 @@ def _said(row: dict[str, Any]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, metavar="ROWS", help="measure, and add rows there")
-    parser.add_argument("--from", dest="rows", type=Path, metavar="ROWS", help="measure nothing")
+    rows = parser.add_mutually_exclusive_group(required=True)
+    rows.add_argument("--out", type=Path, metavar="ROWS", help="measure, and add rows there")
+    rows.add_argument("--from", dest="rows", type=Path, metavar="ROWS", help="measure nothing")
     parser.add_argument("--cases", nargs="*", help="of benchmarks.gpu_cases; default: all")
     parser.add_argument("--cluster", nargs="*", default=[], help="of one GPU; default: this device")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

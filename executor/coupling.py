@@ -13,23 +13,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from executor.errors import UnsupportedPlanError
+from executor.errors import OF_NO_USE, UnsupportedPlanError
 from executor.optimizers import members_of
 
 _UNCOUPLED = "torch.optim."
 _STEPS = 3
 _PLAIN = (bool, int, float, complex, str, tuple, type(None))
 _OF_EACH = frozenset(vars(torch.optim.SGD([nn.Parameter(torch.zeros(1))])))
-# What a step of gradients that it was not made for may raise.
-_OF_NO_USE = (
-    RuntimeError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-)
 
 
 def check_uncoupled(optimizers: Sequence[Optimizer], *, are_several: bool) -> None:
@@ -64,7 +54,7 @@ def is_coupled(optimizer: Optimizer) -> bool:
         return False
     try:
         return not torch.equal(_moved(optimizer, alone=True), _moved(optimizer, alone=False))
-    except _OF_NO_USE:
+    except OF_NO_USE:
         return False
 
 

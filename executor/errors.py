@@ -52,3 +52,15 @@ class RankFailedError(MeshwrightError):
         self.rank = rank
         self.error = error
         super().__init__(f"rank {rank} failed: {error}")
+
+
+# What a loss or a step may raise that is tried on numbers which it was not made for.
+OF_NO_USE = (
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+)

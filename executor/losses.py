@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from executor.errors import ModelMismatchError
+from executor.errors import OF_NO_USE, ModelMismatchError
 from executor.precision import widened
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -25,15 +25,6 @@ _TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
 _ASSUMED_CLASSES = 64
 _MEAN_TOLERANCE = 1e-4  # what sums in fp32 differ by is a hundredth of it
 _EASY_LOGIT = 10.0  # one half of the targets tried has a small loss, so that weights of both show
-_OF_NO_USE = (
-    RuntimeError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    AssertionError,
-)
 
 
 def takes_sharded_logits(loss_function: LossFunction) -> bool:
@@ -212,7 +203,7 @@ class _Trial:
         """Return the loss, `None` where the function has no use for such logits or targets."""
         try:
             loss = self._loss_function(logits, torch.tensor(targets).expand(*self._rows, -1))
-        except _OF_NO_USE:
+        except OF_NO_USE:
             return None
         return loss if torch.is_tensor(loss) and loss.dim() == 0 else None
 
@@ -239,7 +230,7 @@ def _is_mean_of_halves(
             whole, again = (loss_function(outputs, targets) for _ in range(2))
             first = loss_function(outputs[:half], targets[:half])
             second = loss_function(outputs[half:], targets[half:])
-    except _OF_NO_USE:
+    except OF_NO_USE:
         return None
     found = (whole, again, first, second)
     if not all(torch.is_tensor(item) and item.dim() == 0 for item in found) or whole != again:
