@@ -219,10 +219,12 @@ def _positive(text: str) -> float | None:
 def _started(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Start a command in a session of its own, and end all of it with the block.
 
-    Launchers end their ranks, which may be in other sessions, when they are told to end.
+    Launchers end their ranks, which may be in other sessions, when they are told to end. Python
+    writes at once, as otherwise the steps come late, and after a message of why the job ended.
     """
     with subprocess.Popen(
         words,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -31,8 +31,9 @@ PRINTED = {  # lines as frameworks print them, and the step of 16 x 128 tokens o
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path, monkeypatch):
     """Run a Python script as a job of a framework; return the outcome and what it printed."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
     def run(script, *, framework=Framework.TORCHTITAN, pattern=STEP, step_count=2):
         (tmp_path / "train.py").write_text(script, encoding="utf-8")
