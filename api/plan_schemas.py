@@ -8,11 +8,12 @@ from pydantic import ConfigDict, Field
 
 from api.schemas import WirePart
 from planner.errors import InputError
+from planner.schema.framework_prices import FrameworkPrices
 from planner.schema.frontier import Frontier
 from planner.schema.reasons import Heatmap, Objection, Reasons
 from planner.schema.service import Problem
 
-AnalysisKind = Literal["reasons", "why-not", "heatmap", "frontier"]
+AnalysisKind = Literal["reasons", "why-not", "heatmap", "frontier", "frameworks"]
 FixedDegree = Annotated[int | None, Field(ge=1, le=2**20)]
 
 
@@ -79,6 +80,7 @@ class PlanAnalysis(WirePart):
     objection: Objection | None = None
     heatmap: Heatmap | None = None
     frontier: Frontier | None = None
+    frameworks: FrameworkPrices | None = None
     problem: Problem | None = None
 
 

@@ -19,7 +19,7 @@ from api.plan_schemas import AnalysisKind, AnalysisRequest, FixedDegree
 from api.schemas import WirePart
 
 _SEE_OTHER = 303
-_PAGES = {"reasons": "why", "why-not": "why", "heatmap": "trade-offs", "frontier": "trade-offs"}
+_PAGES = {"reasons": "why", "why-not": "why"}  # the others are trade-offs
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -71,7 +71,7 @@ def ask(
 ) -> Response:
     """Have a question worked out, and show the page that it belongs to."""
     analyses.start(caller, plan.id, question.kind, asked=question.asked())
-    where = f"/plans/{plan.id}/{_PAGES[question.kind]}#{question.kind}"
+    where = f"/plans/{plan.id}/{_PAGES.get(question.kind, 'trade-offs')}#{question.kind}"
     return RedirectResponse(where, status_code=_SEE_OTHER)
 
 
@@ -84,7 +84,7 @@ def cancel(
 ) -> Response:
     """End the search for an answer, and show the page with the question unasked."""
     analyses.cancel(caller, plan.id, given.kind, asked=given.asked)
-    where = f"/plans/{plan.id}/{_PAGES[given.kind]}#{given.kind}"
+    where = f"/plans/{plan.id}/{_PAGES.get(given.kind, 'trade-offs')}#{given.kind}"
     return RedirectResponse(where, status_code=_SEE_OTHER)
 
 

@@ -12,6 +12,7 @@ from api.dashboard.quantities import change, memory, seconds
 from api.dashboard.scatter import Spot, scatter
 from api.services.analyses import Analysis
 from planner.answers.simplicity_words import fastest_words
+from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.job import Objective
 from planner.schema.plan import Plan
@@ -70,6 +71,14 @@ class OtherRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRow:
+    """The plan of a framework, or why it has none."""
+
+    price: FrameworkPrice
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TradeoffView:
     """What else could be had, arranged for its page."""
 
@@ -83,6 +92,8 @@ class TradeoffView:
     points: tuple[FrontRow, ...]
     others: tuple[OtherRow, ...]
     choices: tuple[OtherRow, ...]
+    frameworks: Asked[FrameworkPrices]
+    prices: tuple[PriceRow, ...]
     figure: Figure | None
     is_running: bool
 
@@ -91,6 +102,7 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
     """Return what was worked out about the plan's neighbours."""
     heatmap = asked(analyses, "heatmap", Heatmap)
     frontier = asked(analyses, "frontier", Frontier)
+    frameworks = asked(analyses, "frameworks", FrameworkPrices)
     front = frontier.answer
     points = () if front is None else tuple(_points(plan, front))
     return TradeoffView(
@@ -104,8 +116,20 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
         points=points,
         others=() if front is None else _others(plan, front.alternatives),
         choices=() if front is None else _others(plan, front.other_choices),
+        frameworks=frameworks,
+        prices=() if frameworks.answer is None else _prices(plan, frameworks.answer),
         figure=_figure(plan, points) if points else None,
-        is_running=any(asked_one.state == "running" for asked_one in (heatmap, frontier)),
+        is_running=any(each.state == "running" for each in (heatmap, frontier, frameworks)),
+    )
+
+
+def _prices(plan: Plan, found: FrameworkPrices) -> tuple[PriceRow, ...]:
+    return tuple(
+        PriceRow(
+            price=price,
+            url=None if price.strategy is None else strategy_url(plan.id, price.strategy),
+        )
+        for price in found.prices
     )
 
 

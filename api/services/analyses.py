@@ -38,6 +38,7 @@ _ANSWER_FIELDS = {
     "why-not": "objection",
     "heatmap": "heatmap",
     "frontier": "frontier",
+    "frameworks": "frameworks",
 }
 
 Key = tuple[str, str, str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.answers.alternatives import best_alternatives
+from planner.answers.framework_prices import framework_prices
 from planner.answers.frontier import frontier
 from planner.answers.heatmap import heatmap
 from planner.answers.objection import why_not_degrees
@@ -16,7 +17,6 @@ from planner.schema.document import Part
 from planner.schema.job import DegreeLimit
 from planner.schema.plan import Plan
 
-KINDS = ("reasons", "heatmap", "frontier", "why-not")
 _POINT_COUNT = 6
 _ALTERNATIVES = 6
 
@@ -83,6 +83,10 @@ def _frontier(plan: Plan, _: str, inquiry: Inquiry) -> Part:
     )
 
 
+def _frameworks(plan: Plan, _: str, inquiry: Inquiry) -> Part:
+    return framework_prices(plan, inquiry=inquiry)
+
+
 def _why_not(plan: Plan, asked: str, inquiry: Inquiry) -> Part:
     fixed = {
         name: DegreeLimit(min=int(degree), max=int(degree)).model_dump()
@@ -95,5 +99,6 @@ _ANSWERS: dict[str, Callable[[Plan, str, Inquiry], Part]] = {
     "reasons": _reasons,
     "heatmap": _heatmap,
     "frontier": _frontier,
+    "frameworks": _frameworks,
     "why-not": _why_not,
 }

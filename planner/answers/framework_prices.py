@@ -6,10 +6,9 @@ within the job's tolerance of the fastest.
 
 from __future__ import annotations
 
-import time
-
 from planner.answers.explain import describe_strategy
 from planner.answers.finalists import fastest_plan
+from planner.cost.step import predict_simulated
 from planner.errors import InputError
 from planner.ilp.problem import NotFound
 from planner.requests.inquiry import Inquiry, Solution
@@ -17,13 +16,14 @@ from planner.requests.resolution import resolved_request
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.schema.job import Framework, Job
 from planner.schema.plan import Plan
+from planner.schema.strategy import Strategy
 from planner.version import planner_version
 
 _FRAMEWORKS = tuple(Framework)
 
 
-def framework_prices(plan: Plan, *, seconds: float) -> FrameworkPrices:
-    """Return the step of each framework's plan beside the plan's, within `seconds` in all.
+def framework_prices(plan: Plan, *, inquiry: Inquiry) -> FrameworkPrices:
+    """Return the step of each framework's plan beside the plan's, within the inquiry's time.
 
     What one leaves of its share the next may take.
 
@@ -31,11 +31,11 @@ def framework_prices(plan: Plan, *, seconds: float) -> FrameworkPrices:
         SolverError: if the solver fails.
         VerificationError: if a plan does not survive its own recomputation.
     """
-    deadline = time.perf_counter() + seconds
     prices = []
     for place, framework in enumerate(_FRAMEWORKS):
-        share = (deadline - time.perf_counter()) / (len(_FRAMEWORKS) - place)
-        prices.append(_price(plan, framework, seconds=max(share, 0.0)))
+        inquiry.tell("frameworks", place, len(_FRAMEWORKS))
+        with inquiry.part_of(1.0 / (len(_FRAMEWORKS) - place)):
+            prices.append(_price(plan, framework, inquiry=inquiry))
     return FrameworkPrices(
         plan=plan.id,
         description=describe_strategy(plan.strategy),
@@ -46,8 +46,7 @@ def framework_prices(plan: Plan, *, seconds: float) -> FrameworkPrices:
     )
 
 
-def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPrice:
-    inquiry = Inquiry.within(seconds, share_ratio=1.0)
+def _price(plan: Plan, framework: Framework, *, inquiry: Inquiry) -> FrameworkPrice:
     try:
         request = resolved_request(plan.model, plan.cluster, _job(plan, framework))
         answer = fastest_plan(request, inquiry=inquiry)
@@ -63,6 +62,8 @@ def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPric
             stack=framework.stack,
             status="infeasible" if answer.proven else "out_of_time",
         )
+    step_seconds = plan.prediction.step_seconds.p50
+    under_the_plans_stack = _step_seconds(plan, answer.strategy)
     return FrameworkPrice(
         framework=framework,
         stack=framework.stack,
@@ -70,9 +71,20 @@ def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPric
         strategy=answer.strategy,
         description=describe_strategy(answer.strategy),
         step_seconds=answer.step_seconds,
-        slower_ratio=answer.step_seconds / plan.prediction.step_seconds.p50 - 1.0,
+        slower_ratio=answer.step_seconds / step_seconds - 1.0,
+        restriction_ratio=under_the_plans_stack / step_seconds - 1.0,
+        stack_ratio=answer.step_seconds / under_the_plans_stack - 1.0,
         certificate=answer.certificate,
     )
+
+
+def _step_seconds(plan: Plan, strategy: Strategy) -> float:
+    """Return what a strategy's step would be under the plan's own stack."""
+    free = plan.job.resolved.model_copy(update={"framework": None})
+    request = resolved_request(plan.model, plan.cluster, free)
+    return predict_simulated(
+        request.workload, request.hardware, request.job.resolved, strategy
+    ).step_seconds.p50
 
 
 def _job(plan: Plan, framework: Framework) -> Job:

@@ -23,10 +23,11 @@ def compare_frameworks(
     from planner.answers.framework_prices import framework_prices
     from planner.cli.views.framework_prices import framework_prices_view
     from planner.proof.verify import verify
+    from planner.requests.inquiry import Inquiry
 
     document = read_plan(plan)
     verify(document)
-    found = framework_prices(document, seconds=solver_seconds)
+    found = framework_prices(document, inquiry=Inquiry.within(solver_seconds))
     if json:
         print_document(found)
     else:

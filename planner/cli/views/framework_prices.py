@@ -10,21 +10,19 @@ from planner.cli.views.frontier import proof
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.units import format_seconds
 
-_NOTHING = {
-    "refused": "cannot run the job",
-    "infeasible": "nothing that it can say is likely enough to fit",
-    "out_of_time": "nothing found in time: give more --solver-seconds",
-}
+_LEFT = {"framework", "stack", "strategy"}
 
 
 def framework_prices_view(found: FrameworkPrices) -> RenderableType:
     """Return the table, and in words why a framework has no plan."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("framework", "stack", "step", "beside the plan", "proof", "strategy"):
-        right = heading in {"step", "beside the plan", "proof"}
-        table.add_column(heading, justify="right" if right else "left")
+    for heading in (
+        *("framework", "stack", "step", "beside the plan", "cannot say", "its program"),
+        *("proof", "strategy"),
+    ):
+        table.add_column(heading, justify="left" if heading in _LEFT else "right")
     table.add_row(
-        escape(found.plan), found.stack, format_seconds(found.step_seconds), "", "",
+        escape(found.plan), found.stack, format_seconds(found.step_seconds), "", "", "", "",
         escape(found.description),
     )  # fmt: skip
     for price in found.prices:
@@ -37,12 +35,13 @@ def framework_prices_view(found: FrameworkPrices) -> RenderableType:
 
 def _cells(price: FrameworkPrice) -> tuple[str, ...]:
     names = (price.framework.value, price.stack.value)
-    if price.step_seconds is None or price.slower_ratio is None or price.certificate is None:
-        return (*names, "", "", "", _NOTHING[price.status])
+    if price.step_seconds is None or price.certificate is None:
+        return (*names, "", "", "", "", "", price.absence)
+    ratios = (price.slower_ratio, price.restriction_ratio, price.stack_ratio)
     return (
         *names,
         format_seconds(price.step_seconds),
-        f"{price.slower_ratio:+.1%}",
+        *(f"{ratio:+.1%}" for ratio in ratios if ratio is not None),
         proof(price.certificate),
         escape(price.description or ""),
     )

@@ -1,5 +1,7 @@
 """Questions about a plan: what the pool works out, and how pages show it."""
 
+import re
+
 import pytest
 
 from api.dashboard.rendering import page
@@ -10,7 +12,8 @@ from api.services.analysis_work import analyse
 from planner.errors import InputError
 from planner.planning import plan
 from planner.requests.resolution import resolved_cluster, resolved_model
-from planner.schema.job import Job
+from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
+from planner.schema.job import Framework, Job, Stack
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons
 from planner.schema.service import PlanLabels
 from planner.units import GIB
@@ -69,6 +72,45 @@ def test_an_objection_reads_as_words_and_shows_its_answer():
 def test_a_question_at_work_makes_the_page_watch():
     assert why_view(a_plan(), [an_analysis("reasons", "", state="running")]).is_running
     assert tradeoff_view(a_plan(), [an_analysis("heatmap", "", state="running")]).is_running
+
+
+def test_a_framework_has_a_step_with_its_causes_or_why_it_has_no_plan():
+    plan = a_plan()
+    prices = (
+        FrameworkPrice(
+            framework=Framework.DEEPSPEED,
+            stack=Stack.DEEPSPEED,
+            status="found",
+            strategy=plan.strategy,
+            description="DP 2",
+            step_seconds=2.2,
+            slower_ratio=0.1,
+            restriction_ratio=0.0,
+            stack_ratio=0.1,
+            certificate=plan.certificate,
+        ),
+        FrameworkPrice(
+            framework=Framework.TORCHTITAN,
+            stack=Stack.TORCH,
+            status="refused",
+            reason="precision: float16",
+        ),
+    )
+    found = FrameworkPrices(
+        plan=plan.id,
+        description="DP 2",
+        stack=Stack.TORCH,
+        step_seconds=2.0,
+        prices=prices,
+        planner_version="0",
+    )
+    analysis = an_analysis("frameworks", "", document_json=found.model_dump_json())
+    view = tradeoff_view(plan, [analysis])
+    text = page("tradeoffs.html", view=view, labels=PlanLabels()).body.decode()
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in text.split("<tr>")[-2:]]
+    assert cells[0][:6] == ["deepspeed", "2.2 s", "+10.0%", "±0%", "+10.0%", "DP 2"]
+    assert "cannot run the job" in cells[1][1]
+    assert "precision: float16" in cells[1][1]
 
 
 def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
