@@ -35,7 +35,7 @@ class Evaluation:
         Raises:
             ModelMismatchError: if one is not what the model takes, or there is none.
         """
-        total, counted = 0.0, 0
+        total, counted = 0.0, 0.0
         for given in loader:
             if counted == 0:
                 check_global(given)

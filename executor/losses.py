@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from executor.errors import OF_NO_USE, ModelMismatchError
+from executor.errors import ModelMismatchError
+from executor.loss_trial import is_mean_of_halves, loss_trials
 from executor.precision import widened
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -21,10 +22,6 @@ _MARK = "takes_sharded_logits"
 _IGNORED = "ignore_index"
 USUALLY_IGNORED = -100  # by torch's losses and by transformers' collators
 _BELOW_CLASSES = (USUALLY_IGNORED, -1)
-_TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
-_ASSUMED_CLASSES = 64
-_MEAN_TOLERANCE = 1e-4  # what sums in fp32 differ by is a hundredth of it
-_EASY_LOGIT = 10.0  # one half of the targets tried has a small loss, so that weights of both show
 
 
 def takes_sharded_logits(loss_function: LossFunction) -> bool:
@@ -70,7 +67,7 @@ def check_mean(loss_function: Callable[..., Any], class_count: int | None) -> No
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if any(trial.adds_up() for trial in _trials(loss_function, class_count)):
+        if any(trial.adds_up() for trial in loss_trials(loss_function, class_count)):
             raise ModelMismatchError(
                 "adds up over targets, and the loss of a step is a mean over those of all ranks",
                 field="loss_function",
@@ -79,20 +76,43 @@ def check_mean(loss_function: Callable[..., Any], class_count: int | None) -> No
             )
 
 
-def is_mean_of_parts(
+def target_weights_of(
     loss_function: Callable[..., Any], class_count: int | None, *, ignored_target: int | None
-) -> bool:
-    """Return whether the loss of a batch is the mean of those of its halves, as far as is known.
+) -> torch.Tensor | None:
+    """Return what targets weigh in the mean by their class [C], `None` where all weigh alike.
 
-    What divides by class weights, compares rows or is a root of a mean gives other numbers for
-    other micro-batches. It is tried on classes, and where it has no use for them on numbers, of
-    which one half has a small loss.
+    So does torch's cross-entropy with `weight`, and a loss that leaves several targets out. Weights
+    are looked for among the vectors that the loss uses; some have to make it the mean of its parts.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for rows in ((2,), ()):
-            trial = _Trial(loss_function, class_count or _ASSUMED_CLASSES, rows)
-            found = trial.is_mean_of_halves(ignored_target)
+        for trial in loss_trials(loss_function, class_count):
+            found = trial.is_mean_of_parts(ignored_target)
+            for weights in trial.target_weights() if found is False else ():
+                if trial.is_mean_of_parts(ignored_target, weights):
+                    return weights.double()
+            if found is not None:
+                return None
+    return None
+
+
+def is_mean_of_parts(
+    loss_function: Callable[..., Any],
+    class_count: int | None,
+    *,
+    ignored_target: int | None,
+    target_weights: torch.Tensor | None = None,
+) -> bool:
+    """Return whether the loss of a batch is the mean of those of its parts, as far as is known.
+
+    What compares rows or is a root of a mean gives other numbers for other micro-batches, and so
+    does what weighs targets, unless parts weigh as theirs do by `target_weights` [C]. It is tried
+    on classes, and where it has no use for them on numbers, of which one half has a small loss.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for trial in loss_trials(loss_function, class_count):
+            found = trial.is_mean_of_parts(ignored_target, target_weights)
             if found is not None:
                 return found
         return _is_mean_of_numbers(loss_function)
@@ -109,7 +129,7 @@ def check_without_parameters(loss_function: Callable[..., Any], class_count: int
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if any(trial.learns() for trial in _trials(loss_function, class_count)):
+        if any(trial.learns() for trial in loss_trials(loss_function, class_count)):
             raise ModelMismatchError(
                 "depends on parameters that are none of the model's parts on ranks",
                 field="loss_function",
@@ -124,88 +144,10 @@ def _is_of_torch(loss_function: Callable[..., Any]) -> bool:
 
 
 def _left_out(loss_function: Callable[..., Any], class_count: int | None) -> Iterator[int]:
-    for trial in _trials(loss_function, class_count):
+    for trial in loss_trials(loss_function, class_count):
         for target in (*_BELOW_CLASSES, *trial.without_gradient()):
             if trial.leaves_out(target):
                 yield target
-
-
-def _trials(loss_function: Callable[..., Any], class_count: int | None) -> list[_Trial]:
-    return [_Trial(loss_function, class_count or _ASSUMED_CLASSES, rows) for rows in ((1,), ())]
-
-
-class _Trial:
-    """A loss function, tried on random logits [*rows, N, C] and targets [*rows, N]."""
-
-    def __init__(
-        self, loss_function: Callable[..., Any], class_count: int, rows: tuple[int, ...]
-    ) -> None:
-        self._loss_function = loss_function
-        self._class_count = class_count
-        self._rows = rows
-        at_each_end = max(_TRIED_CLASSES, _TRIED_LOGITS // class_count) // 2
-        last = range(max(0, class_count - at_each_end), class_count)
-        self._classes = sorted({*range(min(at_each_end, class_count)), *last})
-
-    def without_gradient(self) -> list[int]:
-        """Return the tried classes that move no logits."""
-        logits = self._logits(len(self._classes)).requires_grad_()
-        loss = self._loss(logits, self._classes)
-        if loss is None or not loss.requires_grad:
-            return []
-        (gradient,) = torch.autograd.grad(loss, logits)
-        is_moved = gradient.flatten(0, -2).any(-1).tolist()
-        return [target for target, moves in zip(self._classes, is_moved, strict=True) if not moves]
-
-    def leaves_out(self, target: int) -> bool:
-        """Return whether the loss of other targets is the same with `target` among them."""
-        others = [item for item in self._classes if item != target][-3:]
-        logits = self._logits(len(others) + 1)
-        with torch.no_grad():
-            both = self._loss(logits, [*others, target])
-            alone = self._loss(logits[..., : len(others), :], others)
-        return both is not None and alone is not None and torch.allclose(both, alone)
-
-    def learns(self) -> bool:
-        """Return whether the loss has a gradient, of logits without one."""
-        loss = self._loss(self._logits(3), self._classes[-3:])
-        return loss is not None and loss.requires_grad
-
-    def adds_up(self) -> bool:
-        """Return whether the loss of some targets doubles if they come twice."""
-        targets = self._classes[-3:]
-        logits = self._logits(len(targets))
-        with torch.no_grad():
-            once = self._loss(logits, targets)
-            twice = self._loss(torch.cat([logits, logits], dim=-2), [*targets, *targets])
-        if once is None or twice is None or not bool(once):
-            return False
-        return torch.allclose(twice, 2 * once)
-
-    def is_mean_of_halves(self, ignored_target: int | None) -> bool | None:
-        """Return whether it is, of rows or samples; `None` where there is no use for either."""
-        targets = torch.tensor([item for item in self._classes if item != ignored_target])
-        half = (len(targets) + 1) // 2
-        parts = [targets[:half], targets[len(targets) - half :]]
-        joined = torch.stack(parts) if self._rows else torch.cat(parts)
-        generator = torch.Generator().manual_seed(0)
-        logits = torch.randn(*joined.shape, self._class_count, generator=generator)
-        is_easy = torch.arange(len(joined)) < len(joined) // 2
-        easy = torch.where(is_easy, _EASY_LOGIT, 0.0).view(-1, *[1] * joined.dim())
-        logits = logits + easy * functional.one_hot(joined, self._class_count)
-        return _is_mean_of_halves(self._loss_function, logits, joined)
-
-    def _logits(self, count: int) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(0)
-        return torch.randn(*self._rows, count, self._class_count, generator=generator)
-
-    def _loss(self, logits: torch.Tensor, targets: list[int]) -> torch.Tensor | None:
-        """Return the loss, `None` where the function has no use for such logits or targets."""
-        try:
-            loss = self._loss_function(logits, torch.tensor(targets).expand(*self._rows, -1))
-        except OF_NO_USE:
-            return None
-        return loss if torch.is_tensor(loss) and loss.dim() == 0 else None
 
 
 def _is_mean_of_numbers(loss_function: Callable[..., Any]) -> bool:
@@ -214,25 +156,7 @@ def _is_mean_of_numbers(loss_function: Callable[..., Any]) -> bool:
     for shape in ((8, 3), (8, 1), (8,)):
         outputs, targets = (torch.rand(shape, generator=generator) for _ in range(2))
         outputs[: len(outputs) // 2] = 0.99 * targets[: len(outputs) // 2]
-        found = _is_mean_of_halves(loss_function, outputs, targets)
+        found = is_mean_of_halves(loss_function, outputs, targets)
         if found is not None:
             return found
     return True
-
-
-def _is_mean_of_halves(
-    loss_function: Callable[..., Any], outputs: torch.Tensor, targets: torch.Tensor
-) -> bool | None:
-    """Return whether it is; `None` where the function has no use for these, or draws something."""
-    half = len(outputs) // 2
-    try:
-        with torch.no_grad():
-            whole, again = (loss_function(outputs, targets) for _ in range(2))
-            first = loss_function(outputs[:half], targets[:half])
-            second = loss_function(outputs[half:], targets[half:])
-    except OF_NO_USE:
-        return None
-    found = (whole, again, first, second)
-    if not all(torch.is_tensor(item) and item.dim() == 0 for item in found) or whole != again:
-        return None
-    return torch.allclose(whole, (first + second) / 2, rtol=_MEAN_TOLERANCE)

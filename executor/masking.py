@@ -1,7 +1,8 @@
 """Masking: targets that count for nothing, and one mean over all others, whatever the layout.
 
 With n_i targets that count in micro-batch i of a rank, N in the global batch, m micro-batches on
-each of d ranks with different tokens, the mean over all that count is
+each of d ranks with different tokens, the mean over all that count is (of targets that a loss
+weighs by class, n_i and N are sums of their weights)
 
     L = sum_i (n_i / N) L_i = mean over all i of (m d n_i / N) L_i
 
@@ -39,10 +40,10 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatches:
-    """The micro-batches of a rank, and the targets of the global batch that count."""
+    """The micro-batches of a rank, and how many targets of the global batch count, by weight."""
 
     items: list[MicroBatch]
-    counted: int
+    counted: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class BatchSplit:
 
     `data` holds the ranks with different tokens. A pipeline always has `pipeline_count`
     micro-batches of whole size; without one there are as many as the rank with most needs.
-    `ignored_target` counts for nothing.
+    `ignored_target` counts for nothing, and others as `target_weights` [C] say of their classes.
     """
 
     data: DeviceMesh
@@ -59,6 +60,7 @@ class BatchSplit:
     planned_count: int
     is_pipeline: bool
     ignored_target: int | None = None
+    target_weights: torch.Tensor | None = None
     _spare: Batch | None = field(default=None, repr=False)
 
     def remember(self, batch: Batch) -> None:
@@ -72,20 +74,20 @@ class BatchSplit:
             ModelMismatchError: if the first batch ever leaves this rank none.
         """
         by_row = self._counted_by_row(batch.targets)
-        own = sum(by_row)
-        shares = self._all_shares([batch.row_count, own, batch.targets.numel()])
+        shares = self._all_shares([batch.row_count, sum(by_row), batch.targets.numel()])
         counted = sum(count for _, count, _ in shares)
         planned_rows = self.micro_batch_size * self.planned_count
         is_whole = all(rows == planned_rows for rows, _, _ in shares)
         if batch.row_count > 0:
             self.remember(batch)
-        if is_whole and counted == sum(numel for _, _, numel in shares):
+        weigh_alike = counted == sum(numel for _, _, numel in shares)
+        if is_whole and weigh_alike and self.target_weights is None:
             return MicroBatches(items=self._pieces(batch, self.planned_count), counted=counted)
         count = self.planned_count
         if not self.is_pipeline:
-            most = max(rows for rows, _, _ in shares)
+            most = int(max(rows for rows, _, _ in shares))
             count = max(1, -(-most // self.micro_batch_size))
-        unit = count * len(shares) / max(counted, 1)
+        unit = count * len(shares) / counted if counted else 0.0
         items = []
         for index, piece in enumerate(self._pieces(batch, count)):
             first = index * self.micro_batch_size
@@ -93,24 +95,36 @@ class BatchSplit:
             items.append(self._weighed(piece, weight))
         return MicroBatches(items=items, counted=counted)
 
-    def _counted_by_row(self, targets: torch.Tensor) -> list[int]:
+    def _counted_by_row(self, targets: torch.Tensor) -> list[float]:
         if len(targets) == 0:
             return []
-        if self.ignored_target is None:
-            return [targets[0].numel()] * len(targets)
-        counted = (targets != self.ignored_target).reshape(len(targets), -1).sum(1)
-        return [int(count) for count in counted.tolist()]
+        rows = targets.reshape(len(targets), -1)
+        counts = torch.ones_like(rows, dtype=torch.float64)
+        if self.ignored_target is not None:
+            counts = (rows != self.ignored_target).double()
+        if self.target_weights is not None and not rows.is_floating_point():
+            weights = self.target_weights.to(rows.device)
+            counts = counts * weights[rows.where(counts > 0, self._heaviest)]
+        found: list[float] = counts.sum(1).tolist()
+        return found
 
-    def _all_shares(self, own: list[int]) -> list[list[int]]:
+    @property
+    def _heaviest(self) -> int:
+        """Return a target that counts."""
+        if self.target_weights is not None:
+            return int(self.target_weights.argmax())
+        return 1 if self.ignored_target == 0 else 0
+
+    def _all_shares(self, own: list[float]) -> list[list[float]]:
         """Return what every rank with different tokens has."""
         size = self.data.size()
         if size == 1:
             return [own]
-        everyone = torch.zeros((size, len(own)), dtype=torch.int64)
-        everyone[self.data.get_local_rank()] = torch.tensor(own)
+        everyone = torch.zeros((size, len(own)), dtype=torch.float64)
+        everyone[self.data.get_local_rank()] = torch.tensor(own, dtype=torch.float64)
         everyone = everyone.to(self.data.device_type)
         distributed.all_reduce(everyone, group=self.data.get_group())
-        shares: list[list[int]] = everyone.tolist()
+        shares: list[list[float]] = everyone.tolist()
         return shares
 
     def _pieces(self, batch: Batch, count: int) -> list[MicroBatch]:
@@ -135,10 +149,10 @@ class BatchSplit:
 
     def _weighed(self, piece: MicroBatch, weight: float) -> MicroBatch:
         batch = piece.batch
-        if weight == 0.0 and self.ignored_target is not None:
+        leaves_out = self.ignored_target is not None or self.target_weights is not None
+        if weight == 0.0 and leaves_out:
             # The mean of nothing is no number: it is taken of other targets, and weighs 0.
-            is_ignored = batch.targets == self.ignored_target
-            batch = batch.with_targets(batch.targets.masked_fill(is_ignored, 0))
+            batch = batch.with_targets(torch.full_like(batch.targets, self._heaviest))
         return MicroBatch(batch=batch, row_count=piece.row_count, weight=weight)
 
 

@@ -17,6 +17,7 @@ from executor.losses import (
     check_without_parameters,
     ignored_target_of,
     is_mean_of_parts,
+    target_weights_of,
 )
 from executor.masking import BatchSplit
 from executor.mesh import RankMesh
@@ -77,6 +78,9 @@ class PlannedData:
                 planned_count=strategy.micro_batch_count or 1,
                 is_pipeline=strategy.pipeline_parallel_degree > 1,
                 ignored_target=ignored,
+                target_weights=target_weights_of(
+                    loss_function, class_count, ignored_target=ignored
+                ),
             ),
         )
 
@@ -85,12 +89,16 @@ class PlannedData:
         pieces = self.global_batch_size // self.plan.strategy.micro_batch_size
         if pieces == 1:
             return
-        count, ignored = reader.planned.vocabulary_size, reader.split.ignored_target
-        if not is_mean_of_parts(loss_function, count, ignored_target=ignored):
+        count, split = reader.planned.vocabulary_size, reader.split
+        if not is_mean_of_parts(
+            loss_function,
+            count,
+            ignored_target=split.ignored_target,
+            target_weights=split.target_weights,
+        ):
             yield (
                 f"loss_function is no mean over rows: what is trained is the mean of the {pieces} "
-                "micro-batches' losses, and not the loss of the whole batch (of weighted targets "
-                "divide the sum by their number, not by their weights)"
+                "micro-batches' losses, and not the loss of the whole batch"
             )
 
     def share(

@@ -14,6 +14,7 @@ from torch import distributed, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -51,6 +52,7 @@ from tests.distributed.reference import (
     STEP_COUNT,
     adamw,
     build_model,
+    class_weights,
     floats_differences,
     global_batches,
     planned_model,
@@ -82,7 +84,8 @@ def parity(
     batches = session.shard(global_batches(0, STEP_COUNT, masked=masked))
     metrics = [trainer.step(*batch) for batch in batches]
     drawn_bits = torch.finfo(torch.get_default_dtype()).bits
-    reference = reference_run(kind, masked=masked, drawn_bits=drawn_bits)
+    weighted = loss == "weighted"
+    reference = reference_run(kind, masked=masked, weighted=weighted, drawn_bits=drawn_bits)
     gradient_error = parameter_error = 0.0
     taken = {key: value for update in trainer.updates for key, value in update.pairs()}
     for name, parameter in trainer.model.named_parameters():
@@ -329,15 +332,22 @@ def _trainer(
     kind = sized(kind, strategy)
     plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=torch.device("cpu"))
-    loss_function: Loss = next_token_loss if loss == "own" else foreign_loss
+    losses: dict[str, Loss] = {"own": next_token_loss, "weighted": weighted_loss}
+    loss_function = losses.get(loss, foreign_loss)
     trainer = session.parallelize(
         lambda: build_model(kind),
         loss_function,
         adamw if on_first_gradients is None else remembering(on_first_gradients),
         seed=SEED,
-        ignored_target=MASKED if masked and loss != "own" else None,
+        ignored_target=MASKED if masked and loss == "foreign" else None,
     )
     return session, trainer
+
+
+def weighted_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a script that weighs targets by class, and says so nowhere."""
+    weights = class_weights(logits.shape[-1])
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), weights)
 
 
 def foreign_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

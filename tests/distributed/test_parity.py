@@ -274,6 +274,14 @@ def test_targets_that_count_for_nothing_leave_one_mean_over_the_others(
     check_parity(four_ranks.run("parity", strategy=strategy, masked=True))
 
 
+@pytest.mark.parametrize("strategy", cases(MASKED, always={"pp2-zb_v-dp2"}))
+def test_targets_that_weigh_by_class_have_the_mean_of_the_whole_batch(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    """Plain torch divides by the sum of weights of all targets, not of a micro-batch's."""
+    check_parity(four_ranks.run("parity", strategy=strategy, masked=True, loss="weighted"))
+
+
 WITH_AN_ODD_VOCABULARY: dict[str, dict[str, Any]] = {
     "tp4": ON_FOUR_RANKS["tp4"],
     "tp4-sp": ON_FOUR_RANKS["tp4-sp"],

@@ -18,6 +18,7 @@ from executor.losses import (
     ignored_target_of,
     is_mean_of_parts,
     next_token_loss,
+    target_weights_of,
 )
 
 
@@ -106,6 +107,30 @@ WEIGHTS = torch.ones(8).index_fill(0, torch.tensor([6]), 5.0)
 weighted = partial(functional.cross_entropy, weight=WEIGHTS)
 
 
+def weighted_rows(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the same of tokens, as scripts write it."""
+    return weighted(logits.flatten(0, 1), targets.flatten())
+
+
+def balanced(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return a loss with weights that add up to the same in both halves of the classes."""
+    weights = torch.tensor([1.0, 1, 1, 5, 5, 1, 1, 1])
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), weights)
+
+
+def weighted_by_hand(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the same mean in a script's own words."""
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    return (losses * WEIGHTS[targets]).sum() / WEIGHTS[targets].sum()
+
+
+def without_several(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over targets but for two classes."""
+    counts = ((targets != 0) & (targets != 2)).float()
+    losses = functional.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+    return (losses * counts.flatten()).sum() / counts.sum()
+
+
 def contrasted(vectors: torch.Tensor, _targets: torch.Tensor) -> torch.Tensor:
     """Return how well rows are told from the others of their batch."""
     rows = vectors.flatten(1)
@@ -134,7 +159,8 @@ def drawing(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         (drawing, True),
         (lambda outputs, _targets: outputs.loss, True),
         (weighted, False),
-        (lambda logits, targets: weighted(logits.flatten(0, 1), targets.flatten()), False),
+        (weighted_rows, False),
+        (balanced, False),
         (lambda logits, targets: flat(logits, targets).sqrt(), False),
         (contrasted, False),
         (root, False),
@@ -144,3 +170,42 @@ def test_a_loss_is_the_mean_of_its_parts_or_is_told_not_to_be(
     loss: Callable[..., Any], expected: bool
 ) -> None:
     assert is_mean_of_parts(loss, 8, ignored_target=5) is expected
+
+
+ONES_BUT_6 = [1.0, 1, 1, 1, 1, 1, 5, 1]
+
+
+@pytest.mark.parametrize("class_count", [8, None, 1000])
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (weighted, ONES_BUT_6),
+        (nn.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1), ONES_BUT_6),
+        (weighted_rows, ONES_BUT_6),
+        (weighted_by_hand, ONES_BUT_6),
+        (balanced, [1.0, 1, 1, 5, 5, 1, 1, 1]),
+        (lambda outputs, targets: weighted(outputs.log_softmax(-1), targets), ONES_BUT_6),
+    ],
+)
+def test_weights_of_classes_are_found_in_a_loss_that_divides_by_them(
+    loss: Callable[..., Any], expected: list[float], class_count: int | None
+) -> None:
+    """Of 8 classes, also where the model's are not known, or are others than the loss takes."""
+    found = target_weights_of(loss, class_count, ignored_target=-100)
+    assert found is not None
+    assert found.tolist() == expected
+    assert is_mean_of_parts(loss, class_count, ignored_target=-100, target_weights=found)
+
+
+def test_several_targets_that_are_left_out_weigh_nothing() -> None:
+    found = target_weights_of(without_several, 6, ignored_target=0)
+    assert found is not None
+    assert found.tolist() == [0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [flat, of_samples, nn.MultiMarginLoss(weight=WEIGHTS), functional.mse_loss, contrasted, root],
+)
+def test_other_losses_have_no_weights_of_classes(loss: Callable[..., Any]) -> None:
+    assert target_weights_of(loss, 8, ignored_target=None) is None
