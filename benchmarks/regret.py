@@ -34,7 +34,7 @@ from executor.trials import Rounds, measured_trials
 from planner.cli.profile import profiled
 from planner.cost.fitting import room
 from planner.errors import InputError
-from planner.hardware import device_profile
+from planner.hardware import profile_of
 from planner.importers.clusters import read_cluster
 from planner.planning import estimates, plan
 from planner.requests.resolution import cluster_document, model_document
@@ -197,7 +197,7 @@ def _limited(model: ResolvedModel, cluster: Cluster, contest: Contest) -> Resolv
     beside = fullest.memory_bytes.runtime
     tensors = fullest.peak_memory_bytes - beside
     (group,) = cluster.node_groups
-    own = room(device_profile(group.device), job)
+    own = room(profile_of(cluster, group.device), job)
     memory = own.device_bytes(beside + contest.memory_ratio * tensors)
     cut = cluster.model_copy(
         update={"node_groups": (group.model_copy(update={"memory_bytes": memory}),)}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from planner.answers.finalists import best_plan
 from planner.cost.fitting import room
-from planner.hardware import device_profile
+from planner.hardware import profile_of
 from planner.ilp.problem import NotFound, Wanted
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.planned import Planned
@@ -72,9 +72,10 @@ def _why_nothing(planned: Planned, device: str, resource: Resource) -> str | Non
         return "no plan has fewer than 1 device"
     if planned.objective is not Objective.MEMORY or resource != "device_memory":
         return None
-    groups = planned.asked.cluster.resolved.node_groups
-    least = min(device_memory_bytes(group) for group in groups if group.device == device)
-    own = room(device_profile(device), planned.request.job.resolved)
+    cluster = planned.asked.cluster.resolved
+    groups = [group for group in cluster.node_groups if group.device == device]
+    least = min(map(device_memory_bytes, groups))
+    own = room(profile_of(cluster, device), planned.request.job.resolved)
     binds = own.capacity_bytes(least) <= planned.value
     return None if binds else "memory does not bind: the leanest plan leaves some of it free"
 

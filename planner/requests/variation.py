@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from planner.cost.fitting import room
-from planner.hardware import device_profile
+from planner.hardware import device_profile, profile_of
 from planner.ilp.problem import DEGREES
 from planner.requests.resolution import Request, cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
@@ -128,7 +128,7 @@ def with_peak_cap(request: Request, cap_bytes: float) -> Request:
     """Return `request` with devices of which no peak may be predicted to take more than the cap."""
     cluster, job = request.cluster.resolved, request.job.resolved
     for device in devices(cluster):
-        memory = room(device_profile(device), job).device_bytes(cap_bytes)
+        memory = room(profile_of(cluster, device), job).device_bytes(cap_bytes)
         cluster = with_memory_cap(cluster, device, memory)
     return with_cluster(request, cluster)
 
