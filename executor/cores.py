@@ -7,6 +7,38 @@ one has another to itself, and all wait for the slowest.
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import distributed
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_THREADS = Path("/proc/self/task")
+
+
+def keep_apart() -> None:
+    """Let this process run on its share of the cores that other ranks of its host may use too.
+
+    A launcher that has bound each rank to cores of its own, as srun does, leaves none to share. All
+    ranks of the initialised process group call it.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    mine = (_host(), sorted(os.sched_getaffinity(0)))
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, mine)
+    alike = [rank for rank, theirs in enumerate(everyone) if theirs == mine]
+    cores = own_cores(mine[1], alike.index(distributed.get_rank()), len(alike))
+    for thread in [path.name for path in _THREADS.iterdir()] if _THREADS.is_dir() else ["0"]:
+        with suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cores)
+
+
+def _host() -> str:
+    """Return what is another on each host, and the same in all containers of one."""
+    return _BOOT.read_text() if _BOOT.is_file() else socket.gethostname()
 
 
 def keep_to_own_cores(local_rank: int, local_rank_count: int) -> None:

@@ -30,7 +30,7 @@ from executor.background_save import end_with_status
 from executor.batch import GivenBatch
 from executor.buffers import Buffers, check_averaged
 from executor.checkpoint import Trained
-from executor.cores import keep_to_own_cores
+from executor.cores import keep_apart
 from executor.coupling import check_uncoupled
 from executor.cuda_defaults import set_cuda_defaults
 from executor.data import shard
@@ -399,11 +399,11 @@ def start(compiler: str | None = None) -> Session:
     if device.type == "cuda":
         _set_cuda_defaults(environment.rank)
         torch.cuda.set_device(device)
-    elif environment.local_world_size is not None:
-        keep_to_own_cores(environment.local_rank, environment.local_world_size)
     if not distributed.is_initialized():
         _init_process_group(device, environment)
     _check_backend(device)
+    if device.type == "cpu":
+        keep_apart()
     environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
     launched = _started[-1].launched if _started else LaunchedRank.of_process(environment)

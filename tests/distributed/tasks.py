@@ -31,6 +31,7 @@ from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.buffer_tasks import BUFFER_TASKS
 from tests.distributed.changing_tasks import CHANGING_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
+from tests.distributed.core_tasks import kept_cores
 from tests.distributed.foreign_tasks import FOREIGN_TASKS
 from tests.distributed.kept_tasks import KEPT_TASKS
 from tests.distributed.mixture import mixture_model
@@ -301,6 +302,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_draws,
         own_batch_parity,
         own_recomputed_draws,
+        kept_cores,
         *STATE_TASKS,
         *PARTIAL_TASKS,
         *SCRIPT_TASKS,
