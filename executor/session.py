@@ -54,6 +54,7 @@ from executor.optimizers import OptimizerFunction
 from executor.partial_scalars import read_whole_scalars
 from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
+from executor.precision import take_product_format
 from executor.randomness import Draws
 from executor.same_beginning import check_same_beginning
 from executor.script_state import ScriptState
@@ -173,11 +174,13 @@ class Session:
             is_own=declaration is not None,
             compiler=self.compiler,
         )
+        products = take_product_format(job, self.device)
         stages = apply(model, declaration=chain, application=application)
         if isinstance(taken.values, LoadedValues):
             check_sample(rank_model(stages), taken.values, declaration=chain, device=self.device)
         taken.values.forget()
         self._differences = (
+            *products,
             *differences_from_plan(
                 stages,
                 declaration=chain,

@@ -38,6 +38,7 @@ DONE_OR_REFUSED = frozenset(
         "sequence_length",
         "states_in_16_bits",
         "steps_in_backward",
+        "tensor_float_32",
     }
 )
 # Questions to the planner, and what is no matter of the program.

@@ -14,13 +14,14 @@ from planner.hardware_profiles import DeviceProfile, StackProfile
 from planner.network import Level, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup, Nvme
 from planner.schema.document import document_error, parse_fields
-from planner.schema.job import Precision, Stack
+from planner.schema.job import Job, Precision, Stack
 from planner.units import GIB
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KIND_LIMIT = 4
+TENSOR_FLOAT_32_RATIO = 0.5  # of bf16's rate: data sheets of A100, H100, B200, MI300X, RTX 4090
 _LEAST, _MOST = 1e-12, 1e12  # of the numbers of a profile, in its own units
 
 
@@ -77,9 +78,10 @@ class ClusterHardware:
         """Return the orders in which kinds may follow one another along the pipeline."""
         return tuple(permutations(range(len(self.kinds))))
 
-    def peak_flop_per_second(self, precision: Precision) -> float:
-        """Return the peak rate of all devices together."""
-        return sum(kind.device_count * kind.peak_flop_per_second[precision] for kind in self.kinds)
+    def peak_flop_per_second(self, job: Job) -> float:
+        """Return the peak rate of all devices together at the job's products."""
+        kinds = [for_products_of(job, kind) for kind in self.kinds]
+        return sum(one.device_count * one.peak_flop_per_second[job.precision] for one in kinds)
 
     def stage_kinds(self, device_order: int, *, pipeline_parallel_degree: int) -> tuple[int, ...]:
         """Return the kind of every stage, where kinds take turns in the order `device_order`.
@@ -177,12 +179,36 @@ def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
     return profile
 
 
-def check_precision(profile: DeviceProfile, precision: Precision) -> None:
-    """Refuse products in 8 bits on a device that has none: no stack emulates them.
+def for_products_of(job: Job, kind: DeviceHardware) -> DeviceHardware:
+    """Return the device as the job's products find it: those of fp32 may run in TF32.
+
+    What is known of rates below the peak is of bf16's products, on the same tensor cores.
+    """
+    if not job.tensor_float_32:
+        return kind
+    peak = TENSOR_FLOAT_32_RATIO * kind.peak_flop_per_second[Precision.BF16]
+    gemm = kind.profile.gemm.model_copy(update={"fp32": None})
+    return replace(
+        kind,
+        peak_flop_per_second={**kind.peak_flop_per_second, Precision.FP32: peak},
+        profile=kind.profile.model_copy(update={"gemm": gemm}),
+    )
+
+
+def check_precision(profile: DeviceProfile, job: Job) -> None:
+    """Refuse products in 8 bits, or in TF32, on a device that has none: no stack emulates them.
 
     Raises:
         InputError: naming the device and the formats that it has.
     """
+    if job.tensor_float_32 and not profile.has_tensor_float_32:
+        raise InputError(
+            f"{profile.device} runs no products of fp32 in TF32",
+            field="job.tensor_float_32",
+            value=True,
+            remedy="leave it out, or use precision bf16 or fp16, or devices that have TF32",
+        )
+    precision = job.precision
     if precision is Precision.FP8 and precision in profile.not_in_hardware:
         has = [name.value for name in Precision if name not in profile.not_in_hardware]
         raise InputError(

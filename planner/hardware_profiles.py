@@ -46,6 +46,7 @@ class DeviceProfile(Part):
 
     `not_in_hardware` are formats whose rate here is that of the nearest which the device has: an
     upper bound where software emulates them, and nothing where none does (fp8).
+    `tensor_float_32` false: products of fp32 do not run on what runs those of bf16 (TF32).
     What may be None is the stack's to say, unless the device differs. `lone_speed_ratio` is how
     fast a device is while its neighbours idle, over its rates here, which are of all at work: more
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
@@ -69,6 +70,7 @@ class DeviceProfile(Part):
     memory_efficiency: Share
     peak_tflop_per_second: dict[Precision, Positive]
     not_in_hardware: tuple[Precision, ...] = ()
+    tensor_float_32: bool = True
     gemm: GemmProfile
     attention: AttentionProfile
     kernel_us: NotNegative
@@ -87,6 +89,12 @@ class DeviceProfile(Part):
     host: HostProfile
     price_per_device_hour: NotNegative
     power_watts: Positive
+
+    @property
+    def has_tensor_float_32(self) -> bool:
+        """Return whether products of fp32 can run in TF32: where those of bf16 have hardware."""
+        in_16_bits = self.kind == "cuda" and Precision.BF16 not in self.not_in_hardware
+        return in_16_bits and self.tensor_float_32
 
 
 class StateBytes(Part):

@@ -295,7 +295,7 @@ def _least_step_seconds(request: Request) -> float:
     length = job.sequence_length or 1
     tokens = (job.global_batch_size or 1) * length
     flop = tokens * needed_flop_per_token(request.workload, job, length)
-    peak = request.hardware.peak_flop_per_second(job.precision)
+    peak = request.hardware.peak_flop_per_second(job)
     return flop / peak * (1.0 - RELATIVE_TOLERANCE)
 
 

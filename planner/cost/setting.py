@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.cost.combinations import combinations
 from planner.cost.configuration import Booleans, Configurations, Floats, Integers
 from planner.cost.groups import Groups
-from planner.hardware import DeviceHardware, stack_profile
+from planner.hardware import DeviceHardware, for_products_of, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
 from planner.schema.strategy import ContextParallelKind
@@ -457,7 +457,7 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
     context = column(configurations.context_parallel_degree)
     micro_batch_size = column(configurations.micro_batch_size)
     return Setting(
-        hardware=hardware,
+        hardware=for_products_of(job, hardware),
         stack=stack_profile(job.stack),
         job=job,
         sequence_length=job.sequence_length,

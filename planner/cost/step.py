@@ -172,7 +172,7 @@ def _prediction(
         step_seconds=step_interval(seconds, width=step_width(causes)),
         interval_causes=causes,
         tokens_per_second_per_device=tokens / seconds / hardware.device_count,
-        model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job.precision),
+        model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job),
         breakdown_seconds=breakdown,
         stages=stages,
         cost_per_million_tokens=hardware.price_per_hour / 3600.0 * seconds / tokens * 1e6,

@@ -87,6 +87,7 @@ def _step(draft: Draft) -> Fields:
         "sequence_len": job.sequence_length,
         "bf16": job.precision in {Precision.BF16, Precision.FP8},
         "fp16": job.precision is Precision.FP16,
+        **({"tf32": True} if job.tensor_float_32 else {}),
     }
     if job.optimizer in names:
         fields["optimizer"] = names[job.optimizer]

@@ -107,7 +107,7 @@ def _numerics(job: Job) -> Fields:
         fields["optim"] = OPTIMIZERS["hf-trainer"][job.optimizer]
     if job.gradient_clipping is not None:
         fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
-    return fields
+    return fields | ({"tf32": True} if job.tensor_float_32 else {})
 
 
 def trainer_fields(draft: Draft) -> Fields:

@@ -31,7 +31,7 @@ OF_NO_FILE = frozenset(
 )
 _USUAL = frozenset({"global_batch_size", "precision"})
 _CLIPPED = _USUAL | {"gradient_clipping"}
-_TRAINED = _CLIPPED | {"adapters", "optimizer"}
+_TRAINED = _CLIPPED | {"adapters", "optimizer", "tensor_float_32"}
 WRITTEN: dict[str, frozenset[str]] = {
     "torchtitan": _USUAL | {"states_in_16_bits"},
     "torchtitan-0.2": _USUAL | {"states_in_16_bits"},
@@ -39,7 +39,7 @@ WRITTEN: dict[str, frozenset[str]] = {
     "megatron-bridge": _USUAL,
     "deepspeed": _CLIPPED | {"offload_to"},
     "accelerate": _USUAL,
-    "hf-trainer": _CLIPPED | {"optimizer"},
+    "hf-trainer": _CLIPPED | {"optimizer", "tensor_float_32"},
     "lightning": _USUAL,
     "axolotl": _TRAINED | {"states_in_16_bits"},
     "axolotl-deepspeed": _TRAINED | {"offload_to"},

@@ -62,6 +62,7 @@ def _fields(draft: Draft) -> Fields:
         "gradient_accumulation_steps": strategy.micro_batch_count,
         "bf16": job.precision in {Precision.BF16, Precision.FP8},
         "fp16": job.precision is Precision.FP16,
+        **({"tf32": True} if job.tensor_float_32 else {}),
         "disable_gradient_checkpointing": not draft.recomputes_blocks,
     }
     if draft.plan.model.resolved.tower_block_count:  # which it freezes unless told

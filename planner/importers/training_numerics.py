@@ -98,6 +98,8 @@ def precision_of(words: Words) -> dict[str, object]:
     loaded = bool(words.fixed.get("loads_in_compute_format")) and job["precision"] == "bf16"
     if _states_have_16_bits(words) or loaded:
         job["states_in_16_bits"] = True
+    if words.flag("tensor_float_32") and job["precision"] == "fp32":  # others have no such products
+        job["tensor_float_32"] = True
     return job
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.cost.adapters import needed_flop_per_token
-from planner.hardware import check_precision, device_profile
+from planner.hardware import TENSOR_FLOAT_32_RATIO, check_precision, device_profile
 from planner.requests.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.job import Precision
 from planner.schema.sizing import SizingWish
 
 _DENSE_COUNTS = 16
@@ -97,8 +98,10 @@ def least_device_count(wish: SizingWish, base: Request, device: str) -> int | No
         InputError: if the device does not have the job's precision.
     """
     job, profile = base.job.resolved, device_profile(device)
-    check_precision(profile, job.precision)
+    check_precision(profile, job)
     peak_tflop = profile.peak_tflop_per_second.get(job.precision)
+    if job.tensor_float_32:
+        peak_tflop = TENSOR_FLOAT_32_RATIO * profile.peak_tflop_per_second[Precision.BF16]
     if peak_tflop is None:
         return None
     flop = needed_flop_per_token(base.workload, job, job.sequence_length or 1) * wish.tokens

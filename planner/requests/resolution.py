@@ -173,7 +173,7 @@ def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ..
     """
     said = []
     for kind in hardware.kinds:
-        check_precision(kind.profile, job.precision)
+        check_precision(kind.profile, job)
         if job.precision in kind.profile.not_in_hardware:
             said.append(
                 f"{kind.device} has no {job.precision.value} in hardware: the rate of fp16, an "

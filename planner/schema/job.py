@@ -329,6 +329,8 @@ class Job(Document):
     `deduplicated_dispatch`: a token crosses to a node once for all its experts there, and not once
     for each.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
+    `tensor_float_32`: products in fp32 run on tensor cores, which read 10 of 23 bits (TF32), as
+    torch does where it is asked to, and not otherwise.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -370,6 +372,7 @@ class Job(Document):
     flash_attention_generation: Annotated[int, Field(ge=1, le=3)] | None = None
     deduplicated_dispatch: Flag = False
     row_scaled_fp8: Flag = False
+    tensor_float_32: Flag = False
     states_in_16_bits: Flag = False
     adapters: Adapters | None = None
     limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
@@ -421,6 +424,15 @@ class Job(Document):
             raise ValueError(
                 f"loss_chunk_count {self.loss_chunk_count} and {given[0]} are different losses:"
                 " leave one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tensor_float_32_of_fp32(self) -> Self:
+        if self.tensor_float_32 and self.precision is not Precision.FP32:
+            raise ValueError(
+                f"tensor_float_32 is of products in fp32, and precision is {self.precision}: leave "
+                "it out, or set precision fp32"
             )
         return self
 

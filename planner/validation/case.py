@@ -18,7 +18,7 @@ from planner.space.legality import breaches
 from planner.validation.graph import graph_of
 from planner.validation.job import job_of, tensor_float_32
 from planner.validation.layout import layout_of, parts_run_again
-from planner.validation.machine import cluster_of, hardware_of, with_tensor_float_32
+from planner.validation.machine import cluster_of, hardware_of
 from planner.validation.program import Program, program_of, stacks_of, with_conventions
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from planner.validation.stated import with_variables
@@ -94,12 +94,16 @@ def _read_as(
     cluster = cluster_of(run)
     of_machine: list[Assumption] = []
     networks = hardware_of(run, cluster, of_machine)
-    if tensor_float_32(run, program, job.precision):
-        networks = tuple(with_tensor_float_32(one) for one in networks)
+    (kind,) = networks[0].kinds
     graph, of_graph = graph_of(run, program)
     layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
-    changes = {"global_batch_size": layout.global_batch_size, "calibration": learnt}
+    narrow = kind.profile.has_tensor_float_32 and tensor_float_32(run, program, job.precision)
+    changes = {
+        "global_batch_size": layout.global_batch_size,
+        "calibration": learnt,
+        "tensor_float_32": narrow,
+    }
     job = job.model_copy(update=changes)
     workload = model_workload(graph, run_again=parts_run_again(run, job))
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:

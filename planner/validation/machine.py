@@ -8,9 +8,8 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.hardware import ClusterHardware, DeviceHardware, cluster_hardware, device_names
+from planner.hardware import ClusterHardware, cluster_hardware, device_names
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import Precision
 from planner.schema.measured_run import MeasuredRun
 from planner.units import GIB
 from planner.validation.network import (
@@ -149,24 +148,6 @@ def hardware_of(
         return (hardware,)
     assumptions.append(Assumption.PORTS_UNKNOWN)
     return hardware, _with_network(hardware, port)
-
-
-def with_tensor_float_32(hardware: ClusterHardware) -> ClusterHardware:
-    """Return the cluster with products of fp32 on tensor cores, where it has them for bf16.
-
-    TF32 has half of bf16's rate, as data sheets of A100, H100, B200 and MI300X have it.
-    """
-    (kind,) = hardware.kinds
-    if Precision.BF16 in kind.profile.not_in_hardware:
-        return hardware
-    peaks = {**kind.peak_flop_per_second, Precision.FP32: _half_of_bf16(kind)}
-    gemm = kind.profile.gemm.model_copy(update={"fp32": None})
-    profile = kind.profile.model_copy(update={"gemm": gemm})
-    return replace(hardware, kinds=(replace(kind, peak_flop_per_second=peaks, profile=profile),))
-
-
-def _half_of_bf16(kind: DeviceHardware) -> float:
-    return kind.peak_flop_per_second[Precision.BF16] / 2.0
 
 
 def _with_network(hardware: ClusterHardware, bytes_per_second: float) -> ClusterHardware:

@@ -177,3 +177,19 @@ def test_a_message_takes_no_less_over_an_outer_level(profile: DeviceProfile) -> 
 def test_cards_run_fp32_without_tensor_cores(name: str, measured: float) -> None:
     """As torch does unless it is asked for TF32; a third to a fifth of 16 bits."""
     assert achieved(device_profile(name), Precision.FP32) == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("a100-sxm4-80gb", True),
+        ("mi300x-192gb", True),
+        ("mi355x-288gb", False),
+        ("t4-16gb", False),
+        ("cpu-gloo", False),
+    ],
+)
+def test_devices_have_tf32_where_bf16_has_hardware_and_their_profile_does_not_deny_it(
+    name: str, *, has: bool
+) -> None:
+    assert device_profile(name).has_tensor_float_32 is has

@@ -26,6 +26,7 @@ AXOLOTL = Format(
         "bf16": "bf16",
         "bfloat16": "pure_bf16",
         "fp16": "fp16",
+        "tf32": "tensor_float_32",
         "fp8": "fp8",
         "optimizer": "optimizer",
         "max_grad_norm": "clipping",

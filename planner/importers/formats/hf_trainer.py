@@ -32,7 +32,7 @@ BESIDE = """
     report_to restore_callback_states_from_checkpoint resume_from_checkpoint run_name
     save_on_each_node
     save_only_model save_safetensors save_steps save_strategy save_total_limit seed
-    skip_memory_metrics tf32 torch_compile_backend torch_compile_mode torch_empty_cache_steps
+    skip_memory_metrics torch_compile_backend torch_compile_mode torch_empty_cache_steps
     trackio_bucket_id trackio_space_id trackio_static_space_id train_sampling_strategy use_cache
     use_cpu use_mps_device warmup_ratio warmup_steps weight_decay activation_checkpointing_kwargs
     gradient_checkpointing_kwargs jit_mode_eval no_cuda
@@ -42,6 +42,7 @@ TRAINING = {
     "gradient_accumulation_steps": "accumulation",
     "bf16": "bf16",
     "fp16": "fp16",
+    "tf32": "tensor_float_32",
     "optim": "optimizer",
     "deepspeed": "deepspeed",
     "torch_compile": "compile",

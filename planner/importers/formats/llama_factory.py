@@ -117,6 +117,7 @@ LLAMA_FACTORY_MEGATRON = Format(
         "finetuning_type": "adapter",
         "bf16": "bf16",
         "fp16": "fp16",
+        "tf32": "tensor_float_32",
         "optim": "optimizer",
     },
     unpriced=_UNPRICED,

@@ -67,6 +67,7 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"precision": "fp8"},
     {"fused_attention": False, "dropout": True},
     {"adapters": {"rank": 16, "base_bits": 4}},
+    {"precision": "fp32", "tensor_float_32": True},
 )
 # Long sequences wait for no host, short ones for little else
 LENGTHS = (4096, 128)

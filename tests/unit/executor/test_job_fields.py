@@ -38,6 +38,7 @@ APPLIED = {
     "gradient_clipping",
     "precision",
     "sequence_length",
+    "tensor_float_32",
 }
 OFFLOADED = Strategy(
     stages=(
@@ -50,7 +51,8 @@ OFFLOADED = Strategy(
 
 
 def a_job(**fields: Any) -> Job:
-    return Job.model_validate({**USUAL, **fields})
+    of_fp32 = {"precision": "fp32"} if "tensor_float_32" in fields else {}
+    return Job.model_validate({**USUAL, **of_fp32, **fields})
 
 
 def test_no_field_of_a_job_is_forgotten() -> None:

@@ -54,6 +54,7 @@ OTHERS: dict[str, Any] = {
     "deduplicated_dispatch": True,
     "row_scaled_fp8": True,
     "states_in_16_bits": True,
+    "tensor_float_32": True,
     "adapters": {"rank": 16},
 }
 # What the file of a target that makes LoRA says of rank 16.
@@ -68,7 +69,8 @@ ADAPTER_WORDS = {
 }
 CLIP_NOTHING = {"accelerate", "lightning-trainer"}
 WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
-APART = {"adapters", "offload_to", "precision"}
+APART = {"adapters", "offload_to", "precision", "tensor_float_32"}
+WITHOUT_FP32 = {"verl", "verl-megatron"}
 
 
 def exported(target: str, **fields: Any) -> Any:
@@ -108,6 +110,24 @@ def test_a_number_format_is_written_told_or_refused(target: str) -> None:
         return
     made = exported(target, precision="fp16")
     assert made.files != usual.files or any("fp16" in loss for loss in made.losses)
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_products_in_tf32_are_written_told_or_refused_with_fp32(target: str) -> None:
+    if target in WITHOUT_FP32:
+        with pytest.raises(InputError, match="fp32"):
+            exported(target, precision="fp32")
+        return
+    usual = exported(target, precision="fp32")
+    made = exported(target, precision="fp32", tensor_float_32=True)
+    told = [loss for loss in made.losses if loss not in usual.losses]
+    if "tensor_float_32" in WRITTEN[target]:
+        assert told == []
+        (text,) = (one.text for one in made.files if "tf32" in one.text)
+        assert "tf32: true" in text.replace('"', "")
+    else:
+        (loss,) = told
+        assert "no file says tensor_float_32 true" in loss
 
 
 @pytest.mark.parametrize("target", PROGRAMS)

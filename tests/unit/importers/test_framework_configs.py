@@ -569,3 +569,19 @@ def test_a_key_that_other_keys_make_idle_is_told():
     found = config_from_text(text, SETTING, source="given", suffix=".yaml")
     assert "adapters" not in found.job
     assert "lora_r 8 changes nothing beside the other keys" in found.assumptions
+
+
+@pytest.mark.parametrize(
+    ("text", "narrow"),
+    [
+        ("per_device_train_batch_size: 1\ntf32: true\n", True),
+        ("per_device_train_batch_size: 1\ntf32: false\n", None),
+        ("per_device_train_batch_size: 1\nbf16: true\ntf32: true\n", None),
+        ("base_model: x\nmicro_batch_size: 1\nbf16: false\ntf32: true\n", True),
+        ("stage: sft\ntemplate: x\ncutoff_len: 64\nfinetuning_type: full\ntf32: true\n", True),
+    ],
+)
+def test_tf32_is_of_products_in_fp32_alone(text, narrow):
+    found = config_from_text(text, SETTING, source="given", suffix=".yaml")
+    assert found.job.get("tensor_float_32") is narrow
+    assert not any("tf32" in line for line in found.assumptions)

@@ -163,3 +163,18 @@ def test_nothing_is_planned_with_a_calibration_of_an_earlier_version():
     job = Job.from_fields({**fields, "calibration": EARLIER}, source="job")
     with pytest.raises(InputError, match=r"job\.calibration: has factors by device.*calibrate"):
         request_of(job)
+
+
+@pytest.mark.parametrize("device", ["v100-sxm2-32gb", "mi250x-128gb", "cpu-gloo"])
+def test_tf32_is_refused_where_products_of_fp32_have_none(device):
+    with pytest.raises(InputError, match=rf"job\.tensor_float_32: {device} runs no .* TF32"):
+        resolved_request(
+            model_document("tiny", a_model()),
+            resolved_cluster(f"1x1x{device}"),
+            a_job(precision="fp32", tensor_float_32=True),
+        )
+
+
+def test_tf32_beside_another_number_format_is_refused():
+    with pytest.raises(ValueError, match="precision is bf16: leave it out, or set precision fp32"):
+        a_job(precision="bf16", tensor_float_32=True)
