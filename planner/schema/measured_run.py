@@ -160,9 +160,11 @@ class ProgramColumns(_Columns):
     under backward; `gradient_reduction`: what ZeRO-1 reduces them by. `varied_lengths`: sequences
     differ in length, up to `seq_len`. `masked_rows`: the head of a masked model reads the rows of
     masked tokens alone. `steps_in_backward`: each parameter is updated as soon as its gradient is
-    there. `blocking_launches`: the host waits for each kernel.
+    there. `blocking_launches`: the host waits for each kernel. `configuration`: the path of the
+    file that configured the program, in its repository; without it, `source` is read for one.
     """
 
+    configuration: Text | None = None
     norm_kernel: Annotated[Literal["fused", "unfused"] | None, _small] = None
     loss_kernel: Annotated[Literal["plain", "shifted", "in_place", "linear"] | None, _small] = None
     loss_chunk_count: PositiveCount | None = None

@@ -262,22 +262,28 @@ _PROGRAMS = (
 _UNKNOWN = _named("", None, stage_buffers=False)
 _TORCH = _named("torch", Stack.TORCH)
 
-# Variables of NVIDIA's configurations for MLPerf, which NeMo reads, and their files' names
+# Variables of NVIDIA's configurations for MLPerf, which NeMo reads
 _NEMO_VARIABLES = re.compile(
     r"\b(TP_COMM_OVERLAP|MC_TP_OVERLAP_AG|FP8_ACTIVATION|(MCORE|LAYER|FULL)_CUDA_GRAPH)="
 )
-_NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
-# Those of Llama 3.1 in MLPerf 5.1 source `config_common_cg.sh`, which sets FULL_CUDA_GRAPH=1 and
-# MCORE_CUDA_GRAPH=1; where neither is set, `conf/custom.yaml` captures nothing. Source: files of
-# mlcommons/training_results_v5.1, `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
-# `NVIDIA/benchmarks/llama31_405b/implementations/tyche_ngpu512_ngc25.09_nemo`
-_NEMO_CAPTURED = re.compile(
-    r"\btraining_results_v5\.1\b.*\bllama31_\w+/.*\bconfig_[\w-]*tp\d+pp\d+"
+# Programs by the configuration or the repository that a row names. Those of Llama 3.1 in MLPerf 5.1
+# source `config_common_cg.sh`, which sets FULL_CUDA_GRAPH=1 and MCORE_CUDA_GRAPH=1; where neither
+# is set, `conf/custom.yaml` captures nothing. fms-fsdp reduces in 16 bits, where a row names no
+# more than torch. Source: files of mlcommons/training_results_v5.1,
+# `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
+# `NVIDIA/benchmarks/llama31_405b/implementations/tyche_ngpu512_ngc25.09_nemo`;
+# `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`)
+_BY_CONFIGURATION = (
+    _named(
+        r"\btraining_results_v5\.1\b.*\bllama31_\w+/.*\bconfig_[\w-]*tp\d+pp\d+",
+        Stack.MEGATRON,
+        narrow_gradients=True,
+        launches=False,
+    ),
+    _named(r"\bconfig_[\w-]*tp\d+pp\d+", Stack.MEGATRON, narrow_gradients=True),
+    _named(r"\bfoundation-model-stack/fms-fsdp\b", Stack.TORCH, narrow_gradients=True),
 )
-# `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`), where a row names no more than torch
-_FMS_REPOSITORY = re.compile(r"\bfoundation-model-stack/fms-fsdp\b")
-_FMS = _named("fms-fsdp", Stack.TORCH, narrow_gradients=True)
 # How states are sharded, in words of one stack alone, where no program is named
 _SHARDING = (
     (re.compile("deepspeed"), _named("deepspeed", Stack.DEEPSPEED)),
@@ -293,13 +299,11 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     a container, names none.
     """
     name, sharding = (run.framework or "").lower(), (run.sharding or "").lower()
-    named = next((program for program in _PROGRAMS if program.words.search(name)), None)
-    found = named if named is not None and named.interleaves else _of_source(run) or named
+    found = _known(name, run)
     if found is not None:
         if found.stack is None and run.stack is None:
             assumptions.append(Assumption.STACK_UNKNOWN)
-        captured = _NEMO_CAPTURED.search(run.source or "") is not None
-        return replace(found, launches=False) if captured else found
+        return found
     if sharding == _OF_MEGATRON_ALONE:
         assumptions.append(Assumption.STACK_OF_SHARDING)
         return _named("", Stack.MEGATRON)
@@ -314,12 +318,23 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     return _UNKNOWN
 
 
-def _of_source(run: MeasuredRun) -> Program | None:
-    """Return the program whose configurations or repository a row's source and notes name."""
-    source = run.source or ""
-    if _NEMO_CONFIGURATION.search(source) or _NEMO_VARIABLES.search(run.notes or ""):
-        return _NEMO
-    return _FMS if _FMS_REPOSITORY.search(source) else None
+def _known(name: str, run: MeasuredRun) -> Program | None:
+    """Return the program that a row's configuration is of, else the one of its name.
+
+    Recipes that interleave are known by their name; a configuration says whether they capture.
+    """
+    named = next((program for program in _PROGRAMS if program.words.search(name)), None)
+    configured = _of_configuration(run)
+    if named is None or not named.interleaves:
+        return configured or named
+    return named if configured is None else replace(named, launches=configured.launches)
+
+
+def _of_configuration(run: MeasuredRun) -> Program | None:
+    """Return the program whose configuration or repository a row names, in its source if alone."""
+    named = run.configuration or run.source or ""
+    found = next((one for one in _BY_CONFIGURATION if one.words.search(named)), None)
+    return _NEMO if found is None and _NEMO_VARIABLES.search(run.notes or "") else found
 
 
 def with_conventions(run: MeasuredRun, program: Program) -> MeasuredRun:

@@ -218,3 +218,12 @@ def test_configurations_of_llama_in_mlperf_of_2025_capture_graphs_unless_they_sa
     source: str, changes: dict[str, Any], *, captured: bool
 ) -> None:
     assert case("NeMo", source=f"training_results_{source}", **changes).job.cuda_graphs is captured
+
+
+@pytest.mark.parametrize("framework", ["NeMo", "NVIDIA NeMo Framework 25.09", "a list of packages"])
+def test_a_stated_configuration_counts_before_the_source(framework: str) -> None:
+    captures = "training_results_v5.1 x/llama31_8b/config_x_tp1pp1.sh"
+    plain = "training_results_v4.1 x/llama2_70b/config_x_tp1pp1.sh"
+    for configuration, source, captured in ((captures, plain, True), (plain, captures, False)):
+        job = case(framework, configuration=configuration, source=source).job
+        assert (job.cuda_graphs, job.stack) == (captured, "megatron")
