@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from planner.cost.configuration import Choice, Configuration
-from planner.cost.priced import configuration_of, device_order_of
+from planner.cost.price_list import configuration_of, device_order_of
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.hardware import ClusterHardware
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy

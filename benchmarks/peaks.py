@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from planner.cost.configuration import Configurations
 from planner.cost.learnt import Points, points_of
-from planner.cost.priced import configuration_of
+from planner.cost.price_list import configuration_of
 from planner.hardware import stack_profile
 from planner.importers.measured_runs import read_measured_runs
 from planner.schema.job import Stack

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.cost.fitting import room
-from planner.cost.holdings import peak_holdings
-from planner.cost.schedule import in_flight
+from planner.cost.schedule import in_flight, peak_holdings
 from planner.hardware import ClusterHardware, DeviceHardware, cluster_hardware
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.pricing import Pricing

@@ -13,7 +13,7 @@ from typing import Any
 
 from api.dashboard.palette import BUBBLE
 from api.dashboard.timeline import Gap, gaps, part_of, step_spans
-from planner.cost.simulate import Span
+from planner.cost.simulation import Span
 from planner.schema.plan import Plan
 
 _SPAN_LIMIT = 20_000

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from api.dashboard.charts import Figure, time_scale, timeline_bars
 from api.dashboard.palette import ACTION_PARTS, BUBBLE, IN_TURN, Part
 from planner.cost.orders import ActionKind
-from planner.cost.priced import priced_strategies
-from planner.cost.simulate import Span
-from planner.cost.simulated import StepTimeline, step_timeline
+from planner.cost.price_list import priced_strategies
+from planner.cost.simulation import Span, StepTimeline, step_timeline
 from planner.hardware import cluster_hardware
 from planner.schema.plan import Plan, SimulatedStage, SimulatedStep
 from planner.units import format_seconds

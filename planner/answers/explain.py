@@ -7,7 +7,7 @@ from itertools import groupby
 from planner.answers.chance_words import percent
 from planner.answers.objective_words import value_words
 from planner.cost.configuration import Configuration
-from planner.cost.priced import configuration_of
+from planner.cost.price_list import configuration_of
 from planner.ilp.problem import Candidate, Found
 from planner.requests.resolution import Request
 from planner.schema.job import Limits, Objective

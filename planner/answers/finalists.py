@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from planner.answers.objectives import Attained, attained
 from planner.cost.arrangement import arranged
-from planner.cost.priced import configuration_of
+from planner.cost.price_list import configuration_of
 from planner.cost.step import predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.problem import DEGREES, Candidate, Found, NotFound

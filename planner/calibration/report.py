@@ -12,7 +12,7 @@ from planner.calibration.row import Row, Sorting
 from planner.cost.configuration import Floats
 from planner.cost.intervals import P90_DEVIATIONS, own_deviation, shared_deviation
 from planner.cost.learnt import Learnt, points_of_runs
-from planner.cost.priced import configuration_of
+from planner.cost.price_list import configuration_of
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.schema.calibration import (
     CalibrationProfile,

@@ -16,8 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, permutations
 
-from planner.cost.figures import LayerFigures
-from planner.cost.priced import PricedStrategy, choice_of, edge_choice, edges_of, priced_strategies
+from planner.cost.layer_costs import LayerFigures
+from planner.cost.price_list import (
+    PricedStrategy,
+    choice_of,
+    edge_choice,
+    edges_of,
+    priced_strategies,
+)
 from planner.cost.step import predict_simulated
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job

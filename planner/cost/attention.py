@@ -20,8 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.cost.setting import Setting
-from planner.cost.tokens import layer_tokens
+from planner.cost.setting import Setting, layer_tokens
 from planner.rates import AttentionRate
 from planner.schema.job import Precision
 from planner.workload.layer import AttentionCore, LayerWorkload, SourceWorkload

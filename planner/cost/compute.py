@@ -1,7 +1,7 @@
 """Compute: seconds of one layer's kernels on one device, forward and backward.
 
-What matrix products, attention and casts to 8 bits take, `planner.cost.products`, `attention` and
-`casts` say; the rest runs at the memory's pace, and nothing faster than the host launches it.
+What matrix products and their casts to 8 bits take, and attention, `planner.cost.products` and
+`attention` say; the rest runs at the memory's pace, and nothing faster than the host launches it.
 
 Source: roofline as in Williams et al. 2009, doi:10.1145/1498765.1498785.
 """
@@ -20,11 +20,9 @@ from planner.cost.adapters import (
     unpacking_seconds,
 )
 from planner.cost.attention import attention_seconds
-from planner.cost.casts import cast_seconds
 from planner.cost.configuration import Floats
-from planner.cost.products import ProductSeconds, product_seconds
-from planner.cost.setting import Setting
-from planner.cost.tokens import layer_tokens, source_tokens
+from planner.cost.products import ProductSeconds, cast_seconds, product_seconds
+from planner.cost.setting import Setting, layer_tokens, source_tokens
 from planner.workload.layer import (
     ElementwiseTraffic,
     Gemm,

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.cost.configuration import Choice, Choices, Floats
-from planner.cost.extras import Extras, Spared, no_extras
-from planner.cost.layers import layer_bytes, local_states
+from planner.cost.layers import Extras, Spared, layer_bytes, local_states, no_extras
 from planner.cost.setting import Setting
 from planner.schema.strategy import ActivationCheckpointing
 from planner.workload.layer import LayerWorkload

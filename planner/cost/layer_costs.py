@@ -7,7 +7,7 @@ over stages in the step. See `planner.cost.step` for the sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar
@@ -48,13 +48,11 @@ class MicroBatchSeconds:
 
     @cached_property
     def _total(self) -> Floats:
-        return np.asarray(
-            sum(getattr(self, field.name) for field in fields(self) if field.name in _SUMMED)
-        )
+        return np.asarray(sum(getattr(self, name) for name in _SUMMED))
 
 
 _SHARES = {"forward_share", "weight_gradient_share"}
-_SUMMED = {field.name for field in fields(MicroBatchSeconds)} - _SHARES
+_SUMMED = tuple(field.name for field in fields(MicroBatchSeconds) if field.name not in _SHARES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,3 +254,35 @@ _NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind))
     for kind in (MicroBatchSeconds, StepEndSeconds, LayerBytes, StageFixed)
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFigures:
+    """Seconds per micro-batch, seconds at the step's end, and bytes of one layer, by cause.
+
+    `split_seconds` are those of a micro-batch's forward, inputs' gradients and weights' gradients.
+    """
+
+    micro_batch_seconds: Mapping[str, float]
+    split_seconds: tuple[float, float, float]
+    step_end_seconds: Mapping[str, float]
+    bytes: Mapping[str, float]
+
+
+def figures_of(costs: LayerCosts, choice: int) -> LayerFigures:
+    """Return the figures under the choice at `choice`; costs are of one row, [1, choices]."""
+    seconds = costs.micro_batch_seconds
+    parts = _numbers(seconds, _SUMMED, choice)
+    total = sum(parts.values())
+    forward = total * seconds.forward_share.item(0, choice)
+    weight_gradient = total * seconds.weight_gradient_share.item(0, choice)
+    return LayerFigures(
+        micro_batch_seconds=parts,
+        split_seconds=(forward, total - forward - weight_gradient, weight_gradient),
+        step_end_seconds=_numbers(costs.step_end_seconds, _NAMES[StepEndSeconds], choice),
+        bytes=_numbers(costs.bytes, _NAMES[LayerBytes], choice),
+    )
+
+
+def _numbers(columns: object, names: tuple[str, ...], choice: int) -> dict[str, float]:
+    return {name: getattr(columns, name).item(0, choice) for name in names}

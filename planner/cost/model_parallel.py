@@ -22,10 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from planner.cost.collectives import exposed_seconds
 from planner.cost.configuration import Floats
-from planner.cost.overlap import exposed_seconds
-from planner.cost.setting import Setting
-from planner.cost.tokens import layer_tokens, source_tokens
+from planner.cost.setting import Setting, layer_tokens, source_tokens
 from planner.workload.layer import AttentionCore, LayerWorkload
 
 Role = Literal["embedding", "block", "head"]

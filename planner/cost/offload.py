@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from planner.cost.collectives import exposed_seconds
 from planner.cost.configuration import Choices, Floats
-from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters, sharded_bytes, sharded_parameters
 from planner.schema.job import OffloadStore

@@ -12,13 +12,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.combinations import combinations
-from planner.cost.configuration import Booleans, Configurations, Floats, Integers
-from planner.cost.groups import Groups
+from planner.cost.collectives import Groups
+from planner.cost.configuration import Booleans, Configurations, Floats, Integers, combinations
 from planner.hardware import DeviceHardware, for_products_of, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
 from planner.schema.strategy import ContextParallelKind
+from planner.workload.layer import LayerWorkload, SourceWorkload
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
 _OPTIMIZER_STATE_BYTES = {
@@ -478,3 +478,29 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
         turns=column(configurations.turns),
         tokens=micro_batch_size * job.sequence_length / context,
     )
+
+
+def layer_tokens(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return the layer's own tokens in a micro-batch on one device, of a head those that it reads.
+
+    A decoder's layers have the job's sequence length; a tower's have their own, and what a
+    cross-attention reads has the tower's. Context parallelism divides them all.
+    """
+    return layer.token_ratio * _tokens(layer.tokens_per_sequence, setting)
+
+
+def source_tokens(source: SourceWorkload, setting: Setting) -> Floats:
+    """Return the tokens that a layer reads of another part of the chain."""
+    return _tokens(source.tokens_per_sequence, setting)
+
+
+def boundary_elements(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return the elements that cross a cut after the layer, whole on every tensor-parallel rank."""
+    elements = layer.boundary.elements(setting.sequence_length)
+    return setting.micro_batch_size * elements / setting.context
+
+
+def _tokens(tokens_per_sequence: int | None, setting: Setting) -> Floats:
+    if tokens_per_sequence is None:
+        return setting.tokens
+    return setting.micro_batch_size * tokens_per_sequence / setting.context

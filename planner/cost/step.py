@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from planner.cost.adapters import needed_flop_per_token
 from planner.cost.configuration import Configuration
-from planner.cost.held import boundaries, held_layers
-from planner.cost.holdings import peak_holdings
 from planner.cost.intervals import (
     fits_probability,
     interval_causes,
@@ -16,12 +14,10 @@ from planner.cost.intervals import (
     step_width,
 )
 from planner.cost.layer_costs import MemoryLimits
-from planner.cost.priced import PricedStrategy, priced_strategies
-from planner.cost.schedule import in_flight
-from planner.cost.simulate import STAGES_MOST
-from planner.cost.simulated import simulated_step
-from planner.cost.stage import RankSchedule, StageTotals, stage_totals
-from planner.cost.timing import ScheduleTiming, schedule_timing
+from planner.cost.price_list import PricedStrategy, priced_strategies
+from planner.cost.schedule import ScheduleTiming, in_flight, peak_holdings, schedule_timing
+from planner.cost.simulation import STAGES_MOST, simulated_step
+from planner.cost.stage import RankSchedule, StageTotals, boundaries, held_layers, stage_totals
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown

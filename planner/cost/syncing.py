@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.collectives import exposed_seconds
 from planner.cost.compute import ComputeSeconds
 from planner.cost.configuration import Choices, Floats
 from planner.cost.model_parallel import Role
-from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters, SyncSeconds
 from planner.schema.job import Precision

@@ -14,7 +14,6 @@ from planner.cost.collectives import (
     send_recv_seconds_by_level,
 )
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
-from planner.cost.extras import Extras, no_extras
 from planner.cost.fitting import room
 from planner.cost.intervals import shared_deviation
 from planner.cost.late_gradients import spared_gradients
@@ -27,12 +26,18 @@ from planner.cost.layer_costs import (
     SecondsTable,
     StageFixed,
 )
-from planner.cost.layers import layer_bytes, layer_costs, layer_seconds, local_states
+from planner.cost.layers import (
+    Extras,
+    layer_bytes,
+    layer_costs,
+    layer_seconds,
+    local_states,
+    no_extras,
+)
 from planner.cost.learnt import learnt_by, points_of
 from planner.cost.model_parallel import Role
-from planner.cost.setting import Setting, setting
+from planner.cost.setting import Setting, boundary_elements, setting
 from planner.cost.states import LocalParameters
-from planner.cost.tokens import boundary_elements
 from planner.hardware import DeviceHardware
 from planner.schema.job import Job, OffloadStore
 from planner.workload.layer import HeadWorkload, LayerWorkload, ModelWorkload

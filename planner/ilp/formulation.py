@@ -91,7 +91,7 @@ hold several virtual stages C5 is a relaxation: mem has activations as if the st
 alike. The cost model decides what fits when a plan is offered (`planner.ilp.incumbent`). Where it
 refuses the best, a further program has C10 (`planner.ilp.search`): `kept` is what a layer keeps
 of a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when
-rank r may hold most (`planner.cost.holdings`). What time leaves open then is the gap that the
+rank r may hold most (`planner.cost.schedule`). What time leaves open then is the gap that the
 certificate says. Where a solver's tolerance lets a plan
 slip past cap or hcap, `optimise` asks again with both less, by 1e-5 of them at the most.
 
@@ -123,7 +123,7 @@ C10 apart  sum_{j of r} m[j,k,s] = n[r,k,s];   sum_s m[j,k,s] = N[j,k]
 
 with a the bytes that a layer keeps of a micro-batch, g_r the micro-batches in flight that C5 counts
 for all virtual stages of a rank alike, and h_j those that virtual stage j holds at a moment
-(`planner.cost.holdings`). The embedding is on the first virtual stage of its rank, the head on the
+(`planner.cost.schedule`). The embedding is on the first virtual stage of its rank, the head on the
 last of its own. C5 holds as well: it is the least that the cost model counts.
 """
 
@@ -137,8 +137,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Choice, Configuration
-from planner.cost.holdings import Holding, peak_holdings
-from planner.cost.schedule import in_flight
+from planner.cost.schedule import Holding, in_flight, peak_holdings
 from planner.ilp.bound_tightening import Reduction
 from planner.ilp.instance import Instance, load_of_cuts
 from planner.ilp.settings import (

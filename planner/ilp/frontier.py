@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Choice, Configurations, Floats, Integers
-from planner.cost.priced import PriceList
+from planner.cost.price_list import PriceList
 from planner.ilp.branch_and_bound import Branching
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance

@@ -19,9 +19,8 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.configuration import Configuration, Floats, Integers
-from planner.cost.holdings import peak_holdings
-from planner.cost.priced import PriceList
-from planner.cost.schedule import in_flight
+from planner.cost.price_list import PriceList
+from planner.cost.schedule import in_flight, peak_holdings
 from planner.cost.step import predict_priced
 from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts

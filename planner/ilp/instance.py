@@ -31,11 +31,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.boundary import boundary_places
 from planner.cost.configuration import Booleans, Configuration, Floats, Integers
 from planner.cost.layer_costs import StageFixed
-from planner.cost.schedule import BoundaryShares, FillWeights, in_flight, rank_of_virtual_stage
-from planner.cost.timing import ScheduleTiming, schedule_timing
+from planner.cost.schedule import (
+    BoundaryShares,
+    FillWeights,
+    ScheduleTiming,
+    in_flight,
+    rank_of_virtual_stage,
+    schedule_timing,
+)
+from planner.cost.stage import boundary_places
 from planner.hardware import ClusterHardware
 from planner.ilp.cost_arrays import Sheet
 from planner.schema.job import Stack

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.combinations import combinations
 from planner.cost.configuration import (
     Booleans,
     Choice,
@@ -27,6 +26,7 @@ from planner.cost.configuration import (
     Floats,
     Integers,
     LayerChoices,
+    combinations,
 )
 from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.batched_bounds import (

@@ -30,7 +30,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.cost.boundary import boundary_places
 from planner.cost.configuration import (
     Booleans,
     Choices,
@@ -41,9 +40,9 @@ from planner.cost.configuration import (
     LayerChoices,
 )
 from planner.cost.layer_costs import CostTable, LayerCosts, MemoryLimits, StageFixed
-from planner.cost.schedule import in_flight, rank_of_virtual_stage
+from planner.cost.schedule import ScheduleTiming, in_flight, rank_of_virtual_stage, schedule_timing
+from planner.cost.stage import boundary_places
 from planner.cost.table import cost_table
-from planner.cost.timing import ScheduleTiming, schedule_timing
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
 from planner.schema.model import ModelGraph

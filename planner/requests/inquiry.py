@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from planner.cost.configuration import Configuration
-from planner.cost.priced import configuration_of
+from planner.cost.price_list import configuration_of
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.certificate import search_parts

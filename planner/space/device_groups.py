@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from planner.cost.priced import device_order_of
+from planner.cost.price_list import device_order_of
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.hardware import ClusterHardware
 from planner.schema.strategy import Strategy

@@ -20,7 +20,8 @@ from planner.cost.schedule import (
     rank_of_virtual_stage,
     repeat_count,
 )
-from planner.cost.simulate import VirtualStageSeconds, simulate
+from planner.cost.simulation import simulate
+from planner.cost.stage import VirtualStageSeconds
 from planner.schema.job import Stack
 from planner.schema.strategy import PipelineSchedule
 

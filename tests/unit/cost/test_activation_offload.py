@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
 from planner.cost.layer_costs import MicroBatchSeconds
-from planner.cost.layers import layer_seconds
+from planner.cost.layers import layer_seconds, no_extras
 from planner.cost.setting import setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form

@@ -10,9 +10,8 @@ import pytest
 from planner.cost.adapters import needed_flop_per_token
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_bytes, layer_seconds, local_states
+from planner.cost.layers import layer_bytes, layer_seconds, local_states, no_extras
 from planner.cost.setting import Setting, setting
 from planner.cost.states import LocalParameters, sharded_bytes, sync_seconds
 from planner.hardware import cluster_hardware

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.boundary import boundary_places, crossed_level
+from planner.cost.stage import boundary_places, crossed_level
 from planner.hardware import cluster_hardware
 from planner.schema.cluster import NodeGroup
 from tests.builders import a_cluster

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.buckets import Buckets
 from planner.cost.configuration import Configuration, Configurations, Floats
 from planner.cost.setting import Setting, setting
-from planner.cost.states import LocalParameters, SyncSeconds, sync_seconds
+from planner.cost.states import Buckets, LocalParameters, SyncSeconds, sync_seconds
 from planner.hardware import cluster_hardware, stack_profile
 from planner.hardware_profiles import BucketProfile
 from planner.importers.clusters import cluster_from_short_form

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner.cost.casts import cast_seconds
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Configuration, Configurations
+from planner.cost.products import cast_seconds
 from planner.cost.setting import Setting, setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form

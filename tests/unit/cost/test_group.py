@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.cost.group import Group
+from planner.cost.collectives import Group
 from planner.network import Level, OwnCollective
 
 RANKS = np.array([[1.0], [4.0], [8.0], [16.0], [48.0]])

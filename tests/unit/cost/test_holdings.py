@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from planner.cost.holdings import most_held, peak_activation_bytes, peak_holdings
 from planner.cost.orders import rank_orders
-from planner.cost.schedule import in_flight
+from planner.cost.schedule import in_flight, most_held, peak_activation_bytes, peak_holdings
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
-from planner.cost.layers import layer_seconds, local_states
+from planner.cost.layers import layer_seconds, local_states, no_extras
 from planner.cost.setting import Setting, setting
 from planner.cost.states import StateMemory, state_memory
 from planner.hardware import cluster_hardware

@@ -14,9 +14,8 @@ from planner.cost.configuration import (
     Configurations,
     LayerChoices,
 )
-from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_bytes, layer_costs
+from planner.cost.layers import layer_bytes, layer_costs, no_extras
 from planner.cost.setting import Setting, setting
 from planner.cost.states import local_parameters, state_memory
 from planner.cost.table import cost_table

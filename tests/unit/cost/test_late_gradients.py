@@ -11,9 +11,8 @@ from random import Random
 import pytest
 
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations, LayerChoices
-from planner.cost.extras import Extras, no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_bytes
+from planner.cost.layers import Extras, layer_bytes, no_extras
 from planner.cost.setting import Setting, setting
 from planner.cost.table import bytes_table
 from planner.hardware import cluster_hardware

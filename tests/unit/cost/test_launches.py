@@ -8,9 +8,8 @@ import pytest
 
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerSeconds
-from planner.cost.layers import layer_seconds
+from planner.cost.layers import layer_seconds, no_extras
 from planner.cost.setting import Setting, setting
 from planner.cost.states import local_parameters, sync_seconds
 from planner.hardware import cluster_hardware, stack_profile

@@ -10,12 +10,10 @@ import pytest
 
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerCosts
-from planner.cost.layers import layer_costs
+from planner.cost.layers import layer_costs, no_extras
 from planner.cost.model_parallel import model_parallel_seconds
-from planner.cost.setting import Setting, setting
-from planner.cost.tokens import boundary_elements, layer_tokens, source_tokens
+from planner.cost.setting import Setting, boundary_elements, layer_tokens, setting, source_tokens
 from planner.hardware import cluster_hardware
 from planner.schema.model import Block, BlockRun, CrossAttention, ModelGraph, RunPart
 from planner.schema.strategy import ActivationCheckpointing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.cost.overlap import exposed_seconds
+from planner.cost.collectives import exposed_seconds
 from planner.hardware_profiles import OverlapProfile
 
 HALF = OverlapProfile(hidden_ratio=0.5, contention_ratio=0.1)

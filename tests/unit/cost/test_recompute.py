@@ -9,8 +9,7 @@ import pytest
 
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
-from planner.cost.layers import layer_seconds
+from planner.cost.layers import layer_seconds, no_extras
 from planner.cost.model_parallel import ModelParallelSeconds, model_parallel_seconds
 from planner.cost.products import product_seconds
 from planner.cost.setting import Setting, setting

@@ -6,8 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from planner.cost.combinations import combinations
-from planner.cost.configuration import Choices, Floats, LayerChoices
+from planner.cost.configuration import Choices, Floats, LayerChoices, combinations
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
 from planner.space.choices import block_choices, edge_choices

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.orders import Action, ActionKind, rank_orders
-from planner.cost.simulate import Simulation, VirtualStageSeconds, simulate
+from planner.cost.simulation import Simulation, simulate
+from planner.cost.stage import VirtualStageSeconds
 from planner.schema.strategy import PipelineSchedule
 
 ONE_EACH = VirtualStageSeconds(forward=1.0, input_gradient=1.0, weight_gradient=1.0)

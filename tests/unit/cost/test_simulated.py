@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.cost.simulate import VirtualStageSeconds, finish_seconds
+from planner.cost.simulation import finish_seconds
+from planner.cost.stage import VirtualStageSeconds
 from planner.cost.step import predict, predict_simulated
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.importers.clusters import cluster_from_short_form

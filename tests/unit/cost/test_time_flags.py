@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.cost.casts import cast_seconds
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Configuration, Configurations, Floats
 from planner.cost.model_parallel import (
@@ -15,7 +14,7 @@ from planner.cost.model_parallel import (
     model_parallel_seconds,
     with_experts_hidden,
 )
-from planner.cost.products import product_seconds
+from planner.cost.products import cast_seconds, product_seconds
 from planner.cost.setting import Setting, setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form

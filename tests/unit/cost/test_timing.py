@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.configuration import Configuration
-from planner.cost.timing import ScheduleTiming, schedule_timing
+from planner.cost.schedule import ScheduleTiming, schedule_timing
 from planner.schema.job import Stack
 from planner.schema.strategy import PipelineSchedule
 

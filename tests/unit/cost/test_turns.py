@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
-from planner.cost.extras import no_extras
-from planner.cost.layers import layer_seconds
+from planner.cost.layers import layer_seconds, no_extras
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.states import SyncSeconds, local_parameters, sync_seconds

@@ -12,7 +12,7 @@ from api.dashboard.plan_view import plan_view
 from api.dashboard.rendering import page
 from api.dashboard.timeline import phases, timeline_view
 from planner.cost.orders import Action, ActionKind
-from planner.cost.simulate import Span
+from planner.cost.simulation import Span
 from planner.cost.step import predict_simulated
 from planner.hardware import cluster_hardware
 from planner.schema.plan import Plan

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.configuration import Configuration
-from planner.cost.holdings import peak_activation_bytes, peak_holdings
-from planner.cost.schedule import in_flight
+from planner.cost.schedule import in_flight, peak_activation_bytes, peak_holdings
 from planner.ilp.construction_heuristic import filling_of_cuts
 from planner.ilp.cut_point_graph import loads_at_cuts
 from planner.ilp.incumbent import leanest_cuts

@@ -1,7 +1,7 @@
-"""Priced: strategies with the prices of their layers.
+"""Price list: what layers cost under one configuration, and strategies with these prices.
 
-Many are priced from one cost table; those that a search tries for one configuration from another
-one, with all choices that they may have.
+Many strategies are priced from one cost table; those that a search tries for one configuration from
+another one, with all choices that they may have.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from planner.cost.configuration import (
     Configurations,
     LayerChoices,
 )
-from planner.cost.figures import LayerFigures, figures_of
-from planner.cost.layer_costs import CostTable, LayerCosts
+from planner.cost.layer_costs import CostTable, LayerCosts, LayerFigures, figures_of
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware

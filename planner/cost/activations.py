@@ -1,4 +1,4 @@
-"""Kept: what a layer keeps on one device from its forward to its backward, and has live between."""
+"""Activations: what a layer keeps from its forward to its backward, and has live between."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 
 from planner.cost.adapters import kept_elements, unpacked_bytes
 from planner.cost.configuration import Choices, Floats
-from planner.cost.setting import Setting
-from planner.cost.tokens import layer_tokens, source_tokens
+from planner.cost.setting import Setting, layer_tokens, source_tokens
 from planner.workload.layer import ActivationElements, LayerWorkload
 
 _WIDE_BYTES = 4
