@@ -33,7 +33,6 @@ from planner.schema.frontier import (
 )
 from planner.version import planner_version
 
-POINT_COUNT_LIMIT = 64
 _FLOOR_SEARCHES = 5
 _FIRST_PARTS = 4
 _BELOW = 1.0 - 1e-6

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.calibration.row import Row
+from planner.calibration.scaled_hardware import scaled
 from planner.cost.configuration import Floats
-from planner.cost.scaled_hardware import scaled
 from planner.schema.job import Precision
 from planner.schema.scalars import Scalars
 

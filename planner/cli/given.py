@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from planner.schema.strategy import Strategy
 
 _OWN_SUFFIXES = {".json", ".yaml", ".yml"}
-_OWN_FORMAT = "meshwright"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,13 +77,6 @@ def all_to_all_seconds(
     return group.all_to_all(message_bytes, copies=copies)
 
 
-def ring_pass_seconds(
-    piece_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
-) -> Floats:
-    """Return `Group.ring_pass` of a piece."""
-    return Group(rank_count=rank_count, stride=stride, levels=levels).ring_pass(piece_bytes)
-
-
 def send_recv_seconds(
     message_bytes: ArrayLike, *, distance: ArrayLike, levels: tuple[Level, ...]
 ) -> Floats:

@@ -18,6 +18,7 @@ from planner.exporters.draft import (
     with_everywhere,
     with_experts_split,
     with_offload_of_all,
+    with_one_shard_group,
     with_one_zero_stage,
     with_whole_blocks_checkpointed,
     zero_stages,
@@ -63,7 +64,7 @@ def settled_for_trainers_deepspeed(plan: Plan, target: str) -> Draft:
 
 
 def _settled(draft: Draft) -> Draft:
-    draft = _one_shard_group(with_experts_split(draft, "DeepSpeed"))
+    draft = with_one_shard_group(with_experts_split(draft, "DeepSpeed"), "DeepSpeed")
     draft = _offloaded(with_whole_blocks_checkpointed(draft, "DeepSpeed"))
     if draft.shares_states:
         draft = with_one_zero_stage(draft, (0, 1, 2, 3), why="DeepSpeed has one ZeRO stage")
@@ -87,21 +88,6 @@ def _tensor_parallel(draft: Draft) -> Draft:
         value=value,
         problem="DeepSpeed's tensor parallelism does not go with it",
         remedy="plan with limits.tensor_parallel_degree 1",
-    )
-
-
-def _one_shard_group(draft: Draft) -> Draft:
-    """Keep: `zero_optimization` shards over all data-parallel ranks."""
-    strategy = draft.strategy
-    if strategy.replicate_degree == 1 or zero_stages(strategy) == {0}:
-        return draft
-    data = strategy.shard_degree * strategy.replicate_degree
-    return draft.losing(
-        f"DeepSpeed shards over all {data} data-parallel ranks, where the plan does over "
-        f"{strategy.shard_degree}: less memory, collectives of more ranks",
-        strategy.model_copy(
-            update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
-        ),
     )
 
 

@@ -217,6 +217,21 @@ def with_one_zero_stage(draft: Draft, allowed: Collection[int], *, why: str) -> 
     )
 
 
+def with_one_shard_group(draft: Draft, name: str) -> Draft:
+    """Return the draft with states sharded over all data-parallel ranks, as `name` shards them."""
+    strategy = draft.strategy
+    if strategy.replicate_degree == 1 or zero_stages(strategy) == {0}:
+        return draft
+    data = strategy.shard_degree * strategy.replicate_degree
+    return draft.losing(
+        f"{name} shards over all {data} data-parallel ranks, where the plan does over "
+        f"{strategy.shard_degree}: less memory, collectives of more ranks",
+        strategy.model_copy(
+            update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
+        ),
+    )
+
+
 def with_one_checkpointing(draft: Draft, *, why: str) -> Draft:
     """Return the draft with one checkpointing everywhere: the strongest that the plan has."""
     used = {group.activation_checkpointing for group in layer_groups(draft.strategy)}

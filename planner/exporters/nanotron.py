@@ -13,6 +13,7 @@ from planner.exporters.draft import (
     Draft,
     first_draft,
     with_experts_split,
+    with_one_shard_group,
     with_one_zero_stage,
     with_whole_blocks_checkpointed,
     zero_stages,
@@ -47,26 +48,11 @@ def export_nanotron(plan: Plan, target: str) -> Export:
 
 def _settled(plan: Plan, target: str) -> Draft:
     draft = without_float8(with_stages_that_it_has(first_draft(plan, target)), "nanotron")
-    draft = _one_group(with_experts_split(draft, "nanotron"))
+    draft = with_one_shard_group(with_experts_split(draft, "nanotron"), "nanotron")
     draft = with_whole_blocks_checkpointed(draft, "nanotron")
     if draft.shares_states:
         draft = with_one_zero_stage(draft, (0, 1), why="nanotron shards the optimizer alone")
     return _spread(draft)
-
-
-def _one_group(draft: Draft) -> Draft:
-    """Keep: the optimizer is sharded over all data-parallel ranks."""
-    strategy = draft.strategy
-    if strategy.replicate_degree == 1 or zero_stages(strategy) == {0}:
-        return draft
-    data = strategy.shard_degree * strategy.replicate_degree
-    return draft.losing(
-        f"nanotron shards over all {data} data-parallel ranks, where the plan does over "
-        f"{strategy.shard_degree}: less memory, collectives of more ranks",
-        strategy.model_copy(
-            update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
-        ),
-    )
 
 
 def _spread(draft: Draft) -> Draft:

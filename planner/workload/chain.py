@@ -6,7 +6,6 @@ a tower puts out travels on to the last block that reads it across.
 
 from __future__ import annotations
 
-from planner.schema.job import Job
 from planner.schema.model import BlockRun, CrossAttention, ModelGraph, RunPart
 from planner.workload.layer import Boundary
 
@@ -25,17 +24,6 @@ def boundaries(graph: ModelGraph) -> tuple[Boundary, ...]:
     return tuple(
         Boundary(streams=_streams(graph, index, last_readers)) for index in range(len(graph.runs))
     )
-
-
-def context_lengths(graph: ModelGraph, job: Job) -> tuple[int, ...]:
-    """Return every number of tokens per sequence in the chain, which context ranks divide.
-
-    Raises:
-        ValueError: if the job's sequence length is unresolved.
-    """
-    if job.sequence_length is None:
-        raise ValueError("the job must be resolved before its lengths are known")
-    return tuple(sorted({job.sequence_length, *tower_lengths(graph)}))
 
 
 def tower_lengths(graph: ModelGraph) -> tuple[int, ...]:

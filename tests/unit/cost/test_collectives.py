@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from planner.cost.collectives import (
+    Group,
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
     reduce_scatter_seconds,
-    ring_pass_seconds,
     send_recv_seconds,
     send_recv_seconds_by_level,
 )
@@ -198,12 +198,12 @@ def test_switches_reduce_only_for_more_than_four_ranks() -> None:
 
 def test_a_ring_passes_pieces_over_one_link() -> None:
     """16 ranks on two nodes: 15 steps, each as slow as the 1 GB that crosses at 10 GB/s."""
-    seconds = ring_pass_seconds(1e9, rank_count=16.0, stride=1.0, levels=NODE_AND_CLUSTER)
+    seconds = Group(rank_count=16.0, stride=1.0, levels=NODE_AND_CLUSTER).ring_pass(1e9)
     assert float(seconds) == pytest.approx(1.5)
 
 
 def test_a_ring_of_one_passes_nothing() -> None:
-    seconds = ring_pass_seconds(1e9, rank_count=1.0, stride=1.0, levels=NODE_AND_CLUSTER)
+    seconds = Group(rank_count=1.0, stride=1.0, levels=NODE_AND_CLUSTER).ring_pass(1e9)
     assert float(seconds) == 0.0
 
 

@@ -20,11 +20,11 @@ from planner.schema.model import (
     RunPart,
 )
 from planner.workload.activations import block_activations
-from planner.workload.chain import context_lengths
+from planner.workload.chain import tower_lengths
 from planner.workload.flops import attention_core, norm_count
 from planner.workload.model import model_workload
 from planner.workload.parameters import block_parameters
-from tests.builders import a_job, a_model
+from tests.builders import a_model
 
 ATTENTION = GroupedQueryAttention(head_count=4, key_value_head_count=4, head_size=16, rotary=False)
 BOTH_SIDES = ATTENTION.model_copy(update={"causal": False})
@@ -109,11 +109,10 @@ def test_tokens_of_a_tower_are_its_own():
     assert (decoder.token_count(128), decoder.hidden_size) == (128, 64)
 
 
-def test_context_ranks_divide_every_length_in_the_chain():
-    assert context_lengths(seer(), a_job(sequence_length=128)) == (16, 128)
-    assert context_lengths(translator(), a_job(sequence_length=128)) == (128,)
-    _, whisper = read_model("whisper-large-v3")
-    assert context_lengths(whisper, a_job(sequence_length=448)) == (448, 1500)
+def test_towers_have_lengths_of_their_own():
+    assert tower_lengths(seer()) == (16,)
+    assert tower_lengths(translator()) == ()
+    assert tower_lengths(read_model("whisper-large-v3")[1]) == (1500,)
 
 
 def test_flop_of_a_tower_and_its_ends_by_hand():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.scaled_hardware import scaled
+from planner.calibration.scaled_hardware import scaled
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.schema.job import Precision, Stack
