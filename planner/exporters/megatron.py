@@ -16,7 +16,7 @@ from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron_settled import settled_for_megatron
 from planner.exporters.torchrun import torchrun_words
 from planner.schema.hybrid_pattern import block_letters
-from planner.schema.job import Precision
+from planner.schema.job import Job, Precision
 from planner.schema.model_kind import ModelKind, model_kind
 from planner.schema.plan import Plan
 from planner.schema.strategy import (
@@ -28,6 +28,7 @@ from planner.schema.strategy import (
 
 _FULL = ActivationCheckpointing.FULL
 _COMMUNICATION = {ContextParallelKind.RING: "p2p", ContextParallelKind.ALL_TO_ALL: "a2a"}
+_DROPOUT_RATIO = 0.1  # Megatron's own
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
@@ -158,12 +159,19 @@ def _batch(draft: Draft) -> list[list[str]]:
         ["--micro-batch-size", str(draft.strategy.micro_batch_size)],
         ["--global-batch-size", str(job.global_batch_size)],
         ["--seq-length", str(job.sequence_length)],
+        *([f"--{name}", str(ratio)] for name, ratio in dropout_ratios(job).items()),
     ]
     if job.precision is not Precision.FP32:
         words.append([f"--{'fp16' if job.precision is Precision.FP16 else 'bf16'}"])
     if job.precision is Precision.FP8:
         words.extend([["--fp8-format", "hybrid"], ["--fp8-param-gather"]])
     return words
+
+
+def dropout_ratios(job: Job) -> dict[str, float]:
+    """Return what is dropped out, which the program would do of 0.1 if nothing were said."""
+    ratio = _DROPOUT_RATIO if job.dropout else 0.0
+    return {"attention-dropout": ratio, "hidden-dropout": ratio}
 
 
 def _sharding(draft: Draft) -> list[list[str]]:

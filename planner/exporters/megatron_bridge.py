@@ -10,6 +10,7 @@ from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron import (
+    dropout_ratios,
     recomputed_first_blocks,
     stage_layout,
     token_dispatcher,
@@ -66,6 +67,7 @@ def megatron_fields(draft: Draft) -> Fields:
         **_dispatcher(draft),
         "model.sequence_parallel": strategy.sequence_parallel,
         "model.seq_length": job.sequence_length,
+        **{f"model.{name.replace('-', '_')}": r for name, r in dropout_ratios(job).items()},
         **_recomputing(strategy),
         **_offloading(strategy),
         "train.micro_batch_size": strategy.micro_batch_size,

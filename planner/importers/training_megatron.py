@@ -6,7 +6,7 @@ Flags (`planner.importers.megatron_flags`), defaults and what they mean are of M
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError
@@ -67,6 +67,7 @@ _CONTRADICTIONS = (
 )
 _NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8", "--fp8-format")
 _OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
+_DROPOUTS = ("--attention-dropout", "--hidden-dropout")
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -84,8 +85,17 @@ def read_megatron(text: str, setting: Setting, *, source: str) -> TrainingConfig
             remedy="give the arguments of pretrain_gpt.py, --micro-batch-size among them",
         )
     config = megatron_config(found.values, setting)
-    said = (*found.assumptions, *config.assumptions, *not_priced(found.others))
-    return replace(config, assumptions=said)
+    silent = [flag for flag in _DROPOUTS if flag not in found.values]
+    dropout = {"dropout": True} if silent else {}
+    said = (*found.assumptions, *config.assumptions, *not_priced(found.others), *_dropped(silent))
+    return replace(config, assumptions=said, job={**config.job, **dropout})
+
+
+def _dropped(silent: Sequence[str]) -> tuple[str, ...]:
+    """Return what Megatron-LM does without flags of dropout: its arguments have 0.1."""
+    if not silent:
+        return ()
+    return (f"without {' and '.join(silent)} Megatron-LM drops out 0.1, whose masks are priced",)
 
 
 def megatron_config(
@@ -339,7 +349,7 @@ class _Reading:
             job["optimizer"] = _OPTIMIZERS[named]
         if _number(given.word("--clip-grad")) == 0:
             job["gradient_clipping"] = False
-        if any(_number(given.word(flag)) for flag in ("--attention-dropout", "--hidden-dropout")):
+        if any(_number(given.word(flag)) for flag in _DROPOUTS):
             job["dropout"] = True
         if given.has("--cross-entropy-loss-fusion"):
             job["fused_loss"] = True

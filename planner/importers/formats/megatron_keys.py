@@ -33,6 +33,8 @@ MODEL = {
     "moe_token_dispatcher_type": "--moe-token-dispatcher-type",
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
+    "attention_dropout": "--attention-dropout",
+    "hidden_dropout": "--hidden-dropout",
 }
 BATCH = {
     "micro_batch_size": "--micro-batch-size",
@@ -53,12 +55,12 @@ NUMBERS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 BESIDE = """
     account_for_mtp add_bias_linear add_position_embedding adam_beta1 adam_beta2 adam_eps
     apply_layernorm_1p apply_query_key_layer_scaling apply_rope_fusion attention_backend
-    attention_dropout attention_softmax_in_fp32 average_in_collective batch_p2p_comm bias
+    attention_softmax_in_fp32 average_in_collective batch_p2p_comm bias
     bias_activation_fusion bias_dropout_fusion bias_gelu_fusion ckpt_format clip_grad
     cross_entropy_fusion_impl cross_entropy_loss_fusion data_cache_path data_path dataloader_type
     decoupled_lr deterministic_mode disable_bias_linear distribute_saved_activations
     end_weight_decay eval_interval eval_iters ffn_hidden_size finetune gradient_accumulation_fusion
-    grad_reduce_in_fp32 hidden_dropout init_method_std kv_channels layernorm_epsilon
+    grad_reduce_in_fp32 init_method_std kv_channels layernorm_epsilon
     layernorm_zero_centered_gamma load log_interval lr lr_decay_iters lr_decay_style
     lr_warmup_fraction
     lr_warmup_init lr_warmup_iters make_vocab_size_divisible_by masked_softmax_fusion

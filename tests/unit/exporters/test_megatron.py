@@ -53,6 +53,8 @@ def test_degrees_and_batch_are_flags():
         "--micro-batch-size 4",
         "--global-batch-size 64",
         "--seq-length 8192",
+        "--attention-dropout 0.0",
+        "--hidden-dropout 0.0",
         "--bf16",
         "--use-distributed-optimizer",
         "--overlap-grad-reduce",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from typing import Any
 
 import pytest
@@ -270,9 +271,24 @@ def test_nemo_rls_policy_on_megatron_has_virtual_stages_among_the_models_own() -
     policy = fields("nemo-rl-megatron", {**PIPELINED, **interleaved}, gradient_clipping=False)
     megatron = policy["policy"]["megatron_cfg"]
     assert megatron["pipeline_model_parallel_size"] == 2
-    assert megatron["model_overrides"] == {"virtual_pipeline_model_parallel_size": 2}
+    assert megatron["model_overrides"] == {
+        "virtual_pipeline_model_parallel_size": 2,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+    }
     assert megatron["optimizer"] == {"use_distributed_optimizer": True, "clip_grad": 0.0}
     assert policy["policy"]["dtensor_cfg"] == {"enabled": False}
+
+
+@pytest.mark.parametrize(
+    "target", ["megatron-lm", "megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron"]
+)
+def test_a_jobs_dropout_is_said_to_what_stands_on_megatron(target: str) -> None:
+    exported = export(plan_of(Strategy(data_parallel_shard_degree=8), dropout=True), target)
+    text = exported.files[0].text.replace("-", "_")
+    assert re.search(r"attention_dropout\b[ :=]+0\.1", text)
+    assert re.search(r"hidden_dropout\b[ :=]+0\.1", text)
+    assert not [loss for loss in exported.losses if "dropout" in loss]
 
 
 def test_nanotrons_sections() -> None:

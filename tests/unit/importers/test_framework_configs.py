@@ -90,7 +90,8 @@ EXPECTED = {
     ),
     "megatron-args.yaml": (
         {"tensor": 2, "sequence": True, "pipeline": 2, "virtual": 4, "shard": 4, "zero": 1},
-        {"stack": "megatron", "global_batch_size": 64, "overlapped_gradients": False, **BF16},
+        {"stack": "megatron", "dropout": True,
+         "global_batch_size": 64, "overlapped_gradients": False, **BF16},
     ),
     "megatron-bridge-overrides.txt": (
         {"tensor": 2, "sequence": True, "context": 2, "shard": 4, "zero": 1},
@@ -99,12 +100,14 @@ EXPECTED = {
     ),
     "megatron-deepspeed.sh": (
         {"tensor": 2, "shard": 8, "kept": "full"},
-        {"stack": "megatron", "global_batch_size": 32, "overlapped_gradients": False,
+        {"stack": "megatron", "dropout": True,
+         "global_batch_size": 32, "overlapped_gradients": False,
          "precision": "fp16"},
     ),
     "megatron-fsdp.sh": (
         {"context": 2, "ring": False, "shard": 8, "micro": 2, "zero": 3},
-        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 4096,
+        {"stack": "megatron", "dropout": True,
+         "global_batch_size": 64, "sequence_length": 4096,
          "overlapped_gradients": False, **BF16},
     ),
     "ms-swift-qlora.sh": (
@@ -238,7 +241,8 @@ EXPECTED = {
     ),
     "megatron-variables.sh": (
         {"tensor": 4, "shard": 4, "micro": 2, "zero": 1},
-        {"stack": "megatron", "global_batch_size": 128, "sequence_length": 4096,
+        {"stack": "megatron", "dropout": True,
+         "global_batch_size": 128, "sequence_length": 4096,
          "overlapped_gradients": False, **BF16},
     ),
     "ms-swift-lora.sh": (

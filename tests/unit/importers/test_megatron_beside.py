@@ -71,7 +71,6 @@ def test_what_megatron_does_not_ask_of_a_script_is_not_held_against_the_model() 
         ("--optimizer sgd", "optimizer", "sgd"),
         ("--optimizer dist_muon", "optimizer", "muon"),
         ("--clip-grad 0.0", "gradient_clipping", False),
-        ("--hidden-dropout 0.1", "dropout", True),
         ("--cross-entropy-loss-fusion", "fused_loss", True),
         ("--grad-reduce-in-bf16", "gradients_in_16_bits", True),
     ],
@@ -81,10 +80,31 @@ def test_flags_of_a_steps_numbers_reach_the_job(flag: str, field: str, value: ob
     assert read(flag).job[field] == value
 
 
+@pytest.mark.parametrize(
+    ("flags", "silent"),
+    [
+        ("", "--attention-dropout and --hidden-dropout"),
+        ("--hidden-dropout 0.0", "--attention-dropout"),
+    ],
+)
+def test_megatrons_own_dropout_is_priced_where_a_script_is_silent(flags: str, silent: str) -> None:
+    found = read(flags)
+    assert found.job["dropout"] is True
+    said = f"without {silent} Megatron-LM drops out 0.1, whose masks are priced"
+    assert said in found.assumptions
+
+
+@pytest.mark.parametrize(("ratio", "drops"), [("0.0", False), ("0.05", True)])
+def test_a_script_that_says_its_dropout_is_priced_so(ratio: str, drops: bool) -> None:
+    found = read(f"--hidden-dropout {ratio} --attention-dropout {ratio}")
+    assert found.job.get("dropout", False) is drops
+    assert not [line for line in found.assumptions if "drops out" in line]
+
+
 def test_an_optimizer_that_is_not_modelled_is_told() -> None:
-    found = read("--optimizer lion --hidden-dropout 0.0 --clip-grad 1.0")
+    found = read("--optimizer lion --clip-grad 1.0")
     assert "--optimizer lion is priced as adamw" in found.assumptions
-    assert not {"optimizer", "dropout", "gradient_clipping"} & found.job.keys()
+    assert not {"optimizer", "gradient_clipping"} & found.job.keys()
 
 
 def test_a_script_of_our_own_has_no_flag_that_is_not_read() -> None:
