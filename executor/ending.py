@@ -8,6 +8,7 @@ step they have begun, and who has ended looks there first.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from torch import distributed
 from torch.distributed.distributed_c10d import Store, _get_default_store
@@ -17,6 +18,7 @@ from executor.step_rows import Measured
 
 _BEGUN = "meshwright/begun"
 _ENDED = "meshwright/ended"
+_FAILED = "meshwright/failed"
 _LOOK_SECONDS = 0.05
 _NAMED = 4
 
@@ -73,6 +75,18 @@ class Ending:
             time.sleep(_LOOK_SECONDS)
         if any(int(self._store.get(key)) != self._begun for key in ended):
             raise self._ended_early("and others after more or fewer")
+
+    def tell_failure(self) -> None:
+        """Tell other ranks that this one ends by an error, if there is who hears of it."""
+        with suppress(distributed.DistError):  # the store may be gone with the node that held it
+            self._store.set(_FAILED, str(self._rank))
+
+    def has_failed(self) -> bool:
+        """Return whether a rank has told that it ends by an error."""
+        try:
+            return bool(self._store.check([_FAILED]))
+        except distributed.DistError:
+            return False
 
     @property
     def begun_steps(self) -> int:

@@ -1,6 +1,7 @@
 """Except hook: one line of one rank where a script that any launcher started is refused.
 
-Of ranks that waited in vain each says who had begun fewer steps, beside its traceback.
+Of ranks that waited in vain each says who had begun fewer steps, beside its traceback. The others
+are told of the error, so that they end at once when torchrun ends them for it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def _hook(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
+    if ending is not None and issubclass(kind, Exception):
+        ending.tell_failure()
     if not issubclass(kind, MeshwrightError):
         sys.__excepthook__(kind, error, trace)
         words = ending.behind_words() if ending is not None and is_timeout(str(error)) else ""

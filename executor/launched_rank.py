@@ -28,7 +28,10 @@ class LaunchedRank:
             ending=ending,
             timeouts=environment.timeouts,
             termination=Termination.watched(
-                os.environ, rank=environment.rank, begun=lambda: ending.begun_steps
+                os.environ,
+                rank=environment.rank,
+                begun=lambda: ending.begun_steps,
+                has_failed=ending.has_failed,
             ),
             step_limit=environment.step_limit,
         )

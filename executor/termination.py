@@ -3,7 +3,8 @@
 A thread hears of the signal wherever the script is. Ranks agree after each step whether any was
 asked, so that all stop after the same one. Schedulers and agents signal every process of a run, and
 the launcher its ranks: signals that come together are one. Torch's agent sends the same signal when
-a rank has failed: the launcher marks its own stops, and a rank that finds no mark ends at once.
+a rank has failed, and then ranks end at once: our launcher marks its own stops, and under torchrun
+ranks that fail tell the others.
 """
 
 from __future__ import annotations
@@ -32,10 +33,17 @@ class Termination:
     """Whether this rank was asked to end, and its death where it does not in time."""
 
     def __init__(
-        self, *, grace_seconds: float, directory: Path | None, rank: int, begun: Callable[[], int]
+        self,
+        *,
+        grace_seconds: float,
+        directory: Path | None,
+        rank: int,
+        begun: Callable[[], int],
+        has_failed: Callable[[], bool],
     ) -> None:
         self.is_asked = False
         self._begun = begun
+        self._has_failed = has_failed
         self._grace_seconds = grace_seconds
         self._directory = directory
         self._rank = rank
@@ -43,11 +51,16 @@ class Termination:
 
     @staticmethod
     def watched(
-        variables: Mapping[str, str], *, rank: int, begun: Callable[[], int]
+        variables: Mapping[str, str],
+        *,
+        rank: int,
+        begun: Callable[[], int],
+        has_failed: Callable[[], bool],
     ) -> Termination | None:
         """Return a termination that listens, `None` where the script does so itself.
 
-        `begun` returns how many steps this rank has begun.
+        `begun` returns how many steps this rank has begun, `has_failed` whether any rank tells of
+        an error.
         """
         is_own = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         if not is_own or threading.current_thread() is not threading.main_thread():
@@ -58,6 +71,7 @@ class Termination:
             directory=Path(directory) if directory else None,
             rank=rank,
             begun=begun,
+            has_failed=has_failed,
         )
         termination._listen()
         return termination
@@ -84,7 +98,10 @@ class Termination:
             if now - self._asked_at > TOGETHER_SECONDS:
                 self._die()
             return
-        if self._directory is not None and not _is_marked(self._directory):
+        is_of_failure = (
+            self._has_failed() if self._directory is None else not _is_marked(self._directory)
+        )
+        if is_of_failure:
             self._die()
         self._asked_at, self.is_asked = now, True
         limit = threading.Timer(self._grace_seconds, self._die)

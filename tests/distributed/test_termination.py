@@ -79,6 +79,26 @@ def test_ranks_of_torchrun_save_within_its_limit(tmp_path: Path) -> None:
     assert 2 <= record["step"] < 100_000
 
 
+def test_a_rank_of_torchrun_that_is_not_in_a_step_ends_at_once_when_another_has_failed(
+    tmp_path: Path,
+) -> None:
+    """It would go on with what it does, up to its grace or torchrun's own limit."""
+    words = ["--standalone", "--nproc-per-node", "2", "--shutdown-timeout", str(LIMIT_SECONDS)]
+    grace = {"MESHWRIGHT_GRACE_SECONDS": str(10 * LIMIT_SECONDS)}
+    own = {"MESHWRIGHT_PLAN": _plan(tmp_path), "PYTHONPATH": str(ROOT), **grace}
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words, _script(tmp_path, FAILS_ALONE)],
+        cwd=ROOT,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "RuntimeError: rank 1 alone" in done.stderr
+
+
 def test_a_run_that_does_not_end_within_its_grace_is_killed(
     launches: ForkingLaunches, tmp_path: Path
 ) -> None:
@@ -89,7 +109,7 @@ def test_a_run_that_does_not_end_within_its_grace_is_killed(
 
 BEGINS = """
 import os, signal, sys
-os.environ["MESHWRIGHT_GRACE_SECONDS"] = "1" if len(sys.argv) == 1 else "60"
+os.environ.setdefault("MESHWRIGHT_GRACE_SECONDS", "1" if len(sys.argv) == 1 else "60")
 import torch
 import meshwright
 from executor.losses import next_token_loss
@@ -100,6 +120,16 @@ graph = session.plan.model.resolved
 trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
 tokens = torch.zeros((8, 16), dtype=torch.long)
 launcher = int(os.environ.get("MESHWRIGHT_LAUNCHER_PROCESS", os.getppid()))
+"""
+
+FAILS_ALONE = f"""
+import time
+for inputs, targets in session.shard([(tokens, tokens)] * 2):
+    if trainer.step_count == 1:
+        if session.rank == 1:
+            raise RuntimeError("rank 1 alone")
+        time.sleep({10 * LIMIT_SECONDS})
+    trainer.step(inputs, targets)
 """
 
 STOPS = """
