@@ -51,8 +51,8 @@ class Database:
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self.engine, self._wait_seconds = _engine(url, wait_seconds=wait_seconds)
-        reading = self.engine.execution_options(**{_READ_ONLY: True})
-        self._reading = sessionmaker(reading, expire_on_commit=False)
+        self._reader = self.engine.execution_options(**{_READ_ONLY: True})
+        self._reading = sessionmaker(self._reader, expire_on_commit=False)
         self._writing = sessionmaker(self.engine, expire_on_commit=False)
         embedded = self.engine.dialect.name == "sqlite"
         self._queue = WriteQueue(one_at_a_time=embedded, length_limit=WRITERS_LIMIT)
@@ -62,6 +62,12 @@ class Database:
         """Open a unit of work that changes nothing."""
         with self._reading() as session:
             yield session
+
+    @contextmanager
+    def looking_up(self) -> Iterator[Connection]:
+        """Open a connection that reads rows, for what is asked so often that objects cost more."""
+        with self._reader.connect() as connection:
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Session]:

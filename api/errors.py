@@ -65,6 +65,11 @@ class NotFoundError(ServiceError):
         self.identifier = identifier
         super().__init__(f"there is no {kind} {shorten(identifier)!r}")
 
+    @property
+    def remedy(self) -> str:
+        """Return where those are named that there are."""
+        return _NAMED_AT.get(self.kind, "check what it is called: names are exact")
+
 
 class UnsupportedMediaTypeError(InputError):
     """The body is of another kind than JSON, or coded; `header` says so."""
@@ -271,6 +276,17 @@ _HTTP_NAMES: dict[int, str] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body-too-large",
 }
 _COMPLAINTS_LIMIT = 20
+_NAMED_AT = {
+    "plan": "GET /v1/plans lists the project's plans; one that was deleted is planned again",
+    "run": "GET /v1/runs lists the project's runs",
+    "agent": "GET /v1/agents lists the project's agents",
+    "tuning": "GET /v1/tunings lists the project's tunings",
+    "key": "GET /v1/keys lists the project's keys",
+    "analysis": "GET /v1/plans/{id}/analyses lists those of a plan; POST there asks for one",
+    "operation": "operations are forgotten some days after their end: send the request again, "
+    "and what was found is answered at once",
+    "lease of this agent": "ask for work again: this lease was given up or is another agent's",
+}
 
 
 def problem_of(error: Exception) -> Problem:
@@ -283,11 +299,29 @@ def problem_of(error: Exception) -> Problem:
     return _problem(error, HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error")
 
 
-def http_problem(status: int, detail: str) -> Problem:
+def http_problem(status: int, detail: str, *errors: ProblemField) -> Problem:
     """Return the problem for a status that the web framework decided on."""
     phrase = HTTPStatus(status).phrase
     name = _HTTP_NAMES.get(status, phrase.lower().replace(" ", "-"))
-    return Problem(type=PROBLEM_TYPE_PREFIX + name, title=phrase, status=status, detail=detail)
+    return Problem(
+        type=PROBLEM_TYPE_PREFIX + name, title=phrase, status=status, detail=detail, errors=errors
+    )
+
+
+def unknown_path_problem(path: str) -> Problem:
+    """Return the problem for a path at which there is no operation."""
+    said = f"there is no operation at {shorten(path)!r}"
+    remedy = "look it up in /openapi.json, which /docs shows"
+    field = ProblemField(field="path", value=shorten(path), remedy=remedy, problem=said)
+    return http_problem(HTTPStatus.NOT_FOUND, f"{said}; {remedy}", field)
+
+
+def wrong_method_problem(method: str, path: str, allowed: str) -> Problem:
+    """Return the problem for a method that the operations at a path do not have."""
+    said = f"{shorten(path)!r} does not take {shorten(method)}"
+    remedy = f"use {allowed}"
+    field = ProblemField(field="method", value=shorten(method), remedy=remedy, problem=said)
+    return http_problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{said}; {remedy}", field)
 
 
 def invalid_request_problem(complaints: Sequence[Mapping[str, Any]]) -> Problem:
@@ -353,6 +387,11 @@ def _fields(error: Exception) -> tuple[ProblemField, ...]:
     if isinstance(error, KeyReusedError):
         remedy = "use a new key for a new request"
         return (ProblemField(field="Idempotency-Key", value=error.key, remedy=remedy),)
+    if isinstance(error, NotFoundError):
+        shown = shorten(error.identifier)
+        return (
+            ProblemField(field=error.kind, value=shown, remedy=error.remedy, problem=str(error)),
+        )
     if not isinstance(error, InputError):
         return ()
     return (

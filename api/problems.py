@@ -17,6 +17,8 @@ from api.errors import (
     http_problem,
     invalid_request_problem,
     problem_of,
+    unknown_path_problem,
+    wrong_method_problem,
 )
 from planner.errors import MeshwrightError
 from planner.schema.service import Problem
@@ -24,7 +26,7 @@ from planner.schema.service import Problem
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = "5"
 _RETRIED = frozenset({429, 503})
-_NOT_ALLOWED = 405
+_NOT_FOUND, _NOT_ALLOWED = 404, 405
 _TOO_SLOW, _TOO_LARGE = 408, 413
 _EVERYWHERE = (401, 403, 421, 422, 429, 500, 503)
 
@@ -89,12 +91,15 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     """Answer with the problem for a status that the web framework decided on."""
-    refusal = cast("HTTPException", error)
+    refusal, path = cast("HTTPException", error), request.url.path
     problem = http_problem(refusal.status_code, str(refusal.detail))
     headers = dict(refusal.headers) if refusal.headers else {}
     if refusal.status_code == _NOT_ALLOWED:
         headers.update(_allow_header(request))
-    return problem_response(problem, instance=request.url.path, headers=headers)
+        problem = wrong_method_problem(request.method, path, headers.get("Allow", "another"))
+    elif refusal.status_code == _NOT_FOUND:
+        problem = unknown_path_problem(path)
+    return problem_response(problem, instance=path, headers=headers)
 
 
 def _allow_header(request: Request) -> dict[str, str]:

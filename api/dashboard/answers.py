@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.dashboard.plan_tables import PlanTables
 from api.deps import PlanId, Plans, Reader
-from api.services.plan_table import PlanTableService
 from api.services.plans import planned_answer
 from api.services.records import StoredPlan
 from planner.schema.plan import Plan
@@ -40,10 +40,11 @@ def the_labels(stored: TheStored) -> PlanLabels:
     return stored.labels
 
 
-async def _table(request: Request) -> PlanTableService:
-    return PlanTableService(request.app.state.database)
+async def _tables(request: Request) -> PlanTables:
+    tables: PlanTables = request.app.state.plan_tables
+    return tables
 
 
-Table = Annotated[PlanTableService, Depends(_table)]
+Tables = Annotated[PlanTables, Depends(_tables)]
 ThePlan = Annotated[Plan, Depends(the_plan)]
 TheLabels = Annotated[PlanLabels, Depends(the_labels)]

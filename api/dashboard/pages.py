@@ -20,12 +20,12 @@ from api.dashboard import (
     run_pages,
     tuning_pages,
 )
-from api.dashboard.answers import Table
+from api.dashboard.answers import Tables
 from api.dashboard.comparison_view import fastest_url
 from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
 from api.dashboard.label_form import LabelForm, label_form, read_labels
 from api.dashboard.page_route import PageRoute
-from api.dashboard.plan_list import ListQuery, plan_list
+from api.dashboard.plan_list import ListQuery
 from api.dashboard.plan_view import PlanView, plan_view
 from api.dashboard.rendering import page, problem_page
 from api.dashboard.submission import (
@@ -59,16 +59,11 @@ _NONE: Mapping[str, str] = {}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-for pages in (plan_pages, compare_pages, analysis_pages, run_pages, tuning_pages, access_pages):
-    router.include_router(pages.router)
-
 
 @router.get("/")
-def show_plans(caller: Reader, table: Table, asked: Annotated[ListQuery, Query()]) -> Response:
+def show_plans(caller: Reader, tables: Tables, asked: Annotated[ListQuery, Query()]) -> Response:
     """Show the plans: by default all, the newest first."""
-    query = asked.table_query()
-    found = table.page(caller, query, number=asked.page)
-    return page("plans.html", view=plan_list(found, query))
+    return page("plans.html", table=tables.shown(caller, asked))
 
 
 @router.get("/docs")
@@ -225,3 +220,7 @@ def _form(
 
 def _see(path: str) -> Response:
     return RedirectResponse(path, status_code=_SEE_OTHER)
+
+
+for pages in (plan_pages, compare_pages, analysis_pages, run_pages, tuning_pages, access_pages):
+    router.include_router(pages.router)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from structlog.contextvars import get_contextvars
 
 from api.dashboard.assets import PLOTLY, assets
@@ -38,8 +39,12 @@ _HEADERS = {
 
 def page(template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     """Return the page that `template` makes of `context`."""
-    content = _environment().get_template(template).render(**context)
-    return HTMLResponse(content, status_code=status, headers=_HEADERS)
+    return HTMLResponse(part(template, **context), status_code=status, headers=_HEADERS)
+
+
+def part(template: str, **context: Any) -> Markup:
+    """Return what `template` makes of `context`, for a page to contain."""
+    return Markup(_environment().get_template(template).render(**context))  # noqa: S704 - escaped
 
 
 def problem_page(problem: Problem) -> HTMLResponse:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from api.table_query import TableQuery
-from api.tables import PlanRow, PlanTagRow
+from api.tables import PlanRow, PlanTagRow, ProjectRow
 
 SEARCHED_PLANS = 50_000
+_CHANGES = select(ProjectRow.plan_changes).where(ProjectRow.id == bindparam("project_id"))
 _COLUMNS = {"name": "sorted_name", "model": "model_name", "cluster": "cluster_name"}
 
 
@@ -62,6 +63,11 @@ class PlanTable:
         column: InstrumentedAttribute[Any] = getattr(PlanRow, _COLUMNS.get(query.sort, query.sort))
         ordered = column.desc() if query.descending else column.asc()
         return (ordered if query.sort in _COLUMNS else ordered.nulls_last(), latest)
+
+
+def plan_changes(connection: Connection, project_id: str) -> int:
+    """Return how often the project's plans have changed: while it stays, so does each page."""
+    return connection.scalar(_CHANGES, {"project_id": project_id}) or 0
 
 
 def matching(project_id: str, query: TableQuery) -> list[ColumnElement[bool]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import Connection, Row, Select, bindparam, delete, select, update
 from sqlalchemy.orm import Session, defer
 
 from api.repositories.plan_table import matching
 from api.table_query import TableQuery
-from api.tables import IdempotencyKeyRow, PlanRow, PlanTagRow
+from api.tables import IdempotencyKeyRow, PlanRow, PlanTagRow, ProjectRow
+
+_KEPT = select(PlanRow.id, PlanRow.etag, PlanRow.document, PlanRow.summary, PlanRow.notes).where(
+    PlanRow.project_id == bindparam("project_id"), PlanRow.id == bindparam("plan_id")
+)
 
 
 class PlanRepository:
@@ -25,6 +30,7 @@ class PlanRepository:
         row.project_id = self._project_id
         self._session.add(row)
         self._session.flush()
+        self._count_change()
 
     def get(self, plan_id: str) -> PlanRow | None:
         """Return the answer with that id."""
@@ -51,6 +57,7 @@ class PlanRepository:
             PlanTagRow(project_id=self._project_id, plan_id=plan_id, tag=tag) for tag in tags
         )
         self._session.flush()
+        self._count_change()
 
     def page(self, query: TableQuery, *, before: int | None, limit: int) -> Sequence[PlanRow]:
         """Return at most `limit` answers that match, the newest first, older than `before`.
@@ -74,10 +81,26 @@ class PlanRepository:
             .where(PlanRow.project_id == self._project_id, PlanRow.id == plan_id)
             .returning(PlanRow.id)
         )
+        self._count_change()
         return gone.first() is not None
+
+    def _count_change(self) -> None:
+        """Have what was made of the project's plans hold no longer."""
+        mine = update(ProjectRow).where(ProjectRow.id == self._project_id)
+        changes = ProjectRow.plan_changes + 1
+        self._session.execute(
+            mine.values(plan_changes=changes), execution_options={"synchronize_session": False}
+        )
 
     def _all(self) -> Select[PlanRow]:
         return select(PlanRow).where(PlanRow.project_id == self._project_id)
+
+
+def kept_plan(
+    connection: Connection, project_id: str, plan_id: str
+) -> Row[*tuple[Any, ...]] | None:
+    """Return what is kept of the project's answer with that id, as columns."""
+    return connection.execute(_KEPT, {"project_id": project_id, "plan_id": plan_id}).first()
 
 
 class IdempotencyKeyRepository:

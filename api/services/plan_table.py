@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from api.caller import Caller
 from api.db import Database
-from api.repositories.plan_table import PlanTable
+from api.repositories.plan_table import PlanTable, plan_changes
 from api.services.records import column_text
 from api.table_query import TableQuery
 from planner.schema.service import PlanSummary
@@ -33,11 +32,16 @@ class PlanTableService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, caller: Caller, query: TableQuery, *, number: int) -> TablePage:
-        """Return one page of the caller's project; a number past the end gives the last page."""
+    def changes(self, project_id: str) -> int:
+        """Return a number that is another once any page of the project's table may be another."""
+        with self._database.looking_up() as connection:
+            return plan_changes(connection, project_id)
+
+    def page(self, project_id: str, query: TableQuery, *, number: int) -> TablePage:
+        """Return one page of the project's table; a number past the end gives the last page."""
         query = as_kept(query)
         with self._database.reading() as session:
-            table = PlanTable(session, caller.project_id)
+            table = PlanTable(session, project_id)
             plan_count = table.count(query)
             page_count = max(-(-plan_count // PAGE_LENGTH), 1)
             number = min(max(number, 1), page_count)

@@ -25,7 +25,7 @@ from api.errors import (
 )
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
-from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
+from api.repositories.plans import IdempotencyKeyRepository, PlanRepository, kept_plan
 from api.schemas import PlanLabelsChange, PlanQuery, PlanRequest
 from api.services.operations import OperationService
 from api.services.plan_table import as_kept
@@ -34,7 +34,6 @@ from api.services.records import (
     StoredPlan,
     column_text,
     label,
-    labels_of,
     labels_tag,
     stored_plan,
     summary_of,
@@ -104,8 +103,8 @@ class PlanService:
         Raises:
             NotFoundError: if the caller's project has none.
         """
-        with self._database.reading() as session:
-            row = PlanRepository(session, caller.project_id).get(column_text(plan_id))
+        with self._database.looking_up() as connection:
+            row = kept_plan(connection, caller.project_id, column_text(plan_id))
         if row is None:
             raise NotFoundError("plan", plan_id)
         return stored_plan(row)
@@ -147,7 +146,7 @@ class PlanService:
             row = plans.locked(column_text(plan_id))
             if row is None:
                 raise NotFoundError("plan", plan_id)
-            before = labels_of(row)
+            before = stored_plan(row).labels
             if if_match is not None and not _names(if_match, labels_tag(before)):
                 raise ChangedMeanwhileError("labels")
             after = change.applied_to(before)

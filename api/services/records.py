@@ -7,8 +7,10 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any
 
 from pydantic import TypeAdapter
+from sqlalchemy import Row
 
 from api.schemas import OperationEvent
 from api.tables import SORTED_FIGURES, OperationEventRow, OperationRow, PlanRow
@@ -26,13 +28,20 @@ _REMEMBERED_LENGTH = 65_536
 class StoredPlan:
     """An answer as it is kept: `document_json` is what clients get, byte for byte.
 
-    `labels` are no part of it: they change, and it does not.
+    Its labels are no part of it: they change, and it does not.
     """
 
     id: str
     etag: str
     document_json: str
-    labels: PlanLabels = field(compare=False)
+    summary_json: str = field(compare=False)
+    notes: str = field(compare=False)
+
+    @property
+    def labels(self) -> PlanLabels:
+        """Return the name, notes and tags."""
+        summary = PlanSummary.model_validate_json(self.summary_json)
+        return PlanLabels(name=summary.name, notes=self.notes, tags=summary.tags)
 
     @property
     def answer(self) -> Plan | Infeasible:
@@ -47,17 +56,15 @@ def _remembered(document_json: str) -> Plan | Infeasible:
     return _ANSWER.validate_json(document_json)
 
 
-def stored_plan(row: PlanRow) -> StoredPlan:
+def stored_plan(row: PlanRow | Row[*tuple[Any, ...]]) -> StoredPlan:
     """Return what a row of plans holds."""
     return StoredPlan(
-        id=row.id, etag=f'"{row.etag}"', document_json=row.document, labels=labels_of(row)
+        id=row.id,
+        etag=f'"{row.etag}"',
+        document_json=row.document,
+        summary_json=row.summary,
+        notes=row.notes,
     )
-
-
-def labels_of(row: PlanRow) -> PlanLabels:
-    """Return the name, notes and tags of the answer in the row."""
-    summary = summary_of(row)
-    return PlanLabels(name=summary.name, notes=row.notes, tags=summary.tags)
 
 
 def label(row: PlanRow, labels: PlanLabels) -> None:

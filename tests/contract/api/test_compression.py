@@ -21,6 +21,14 @@ def test_pages_documents_and_scripts_are_compressed(client, path):
     assert "Accept-Encoding" in plain.headers["vary"]
 
 
+def test_a_stored_plan_is_the_same_compressed_again_and_plain(client):
+    path = f"/v1/plans/{a_stored_plan(client)}"
+    first, again, plain = client.get(path), client.get(path), client.get(path, headers=PLAIN)
+
+    assert first.headers["content-encoding"] == again.headers["content-encoding"] == "gzip"
+    assert first.content == again.content == plain.content
+
+
 def test_what_is_private_varies_by_who_asks_too(client):
     varied = client.get(f"/v1/plans/{a_stored_plan(client)}").headers["vary"]
 

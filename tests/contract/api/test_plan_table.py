@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from api.caller import DEFAULT_PROJECT, Caller, Scope
+from api.dashboard.plan_list import ListQuery
+from api.dashboard.plan_tables import PlanTables
 from api.repositories.plans import PlanRepository
 from api.services.plan_table import PAGE_LENGTH, PlanTableService
 from api.services.records import label, plan_row
@@ -18,6 +21,19 @@ from tests.contract.api.solvers import an_infeasible
 CALLER = Caller(
     project_id=DEFAULT_PROJECT, name="reader", scopes=frozenset({Scope.READ}), key_id=None
 )
+
+
+class CountedTable(PlanTableService):
+    """A table that counts how often a page of it is made."""
+
+    made_count = 0
+
+    def page(self, project_id, query, *, number):
+        """Return the page, and count it."""
+        self.made_count += 1
+        return super().page(project_id, query, number=number)
+
+
 FIGURES = sorted(set(get_args(SortField)) - {"created", "name", "model", "cluster"})
 
 
@@ -31,7 +47,7 @@ def store(database, *answers):
 
 def shown(database, *, number=1, **query):
     """Return the ids on a page of the table."""
-    page = PlanTableService(database).page(CALLER, TableQuery(**query), number=number)
+    page = PlanTableService(database).page(DEFAULT_PROJECT, TableQuery(**query), number=number)
     return [plan.id for plan in page.plans]
 
 
@@ -127,3 +143,40 @@ def test_pages_hold_every_plan_once(database):
     assert [len(page) for page in pages] == [PAGE_LENGTH, 3]
     assert sorted(pages[0] + pages[1]) == names
     assert shown(database, number=9) == shown(database, number=2)
+
+
+def test_a_page_of_the_table_is_made_anew_only_once_plans_changed(database):
+    plan = a_plan()
+    counted = CountedTable(database)
+    tables = PlanTables(counted)
+    store(database, plan)
+
+    first = tables.shown(CALLER, ListQuery())
+    assert tables.shown(CALLER, ListQuery()) == first
+    assert tables.shown(CALLER, ListQuery(status="infeasible")) != first
+    assert counted.made_count == 2
+
+    with database.writing() as session:
+        plans = PlanRepository(session, DEFAULT_PROJECT)
+        row = plans.locked(plan.id)
+        label(row, PlanLabels(name="The first", notes="", tags=()))
+        plans.tag(plan.id, ())
+    assert "The first" in tables.shown(CALLER, ListQuery())
+
+    store(database, scaled_plan(plan, "plan-second", 2.0))
+    assert "/plans/plan-second" in tables.shown(CALLER, ListQuery())
+
+    with database.writing() as session:
+        assert PlanRepository(session, DEFAULT_PROJECT).delete("plan-second")
+    assert "/plans/plan-second" not in tables.shown(CALLER, ListQuery())
+    assert counted.made_count == 5
+
+
+def test_projects_see_the_tables_of_their_own(database):
+    plan = a_plan()
+    tables = PlanTables(PlanTableService(database))
+    store(database, plan)
+    stranger = replace(CALLER, project_id="theirs")
+
+    assert f"/plans/{plan.id}" in tables.shown(CALLER, ListQuery())
+    assert f"/plans/{plan.id}" not in tables.shown(stranger, ListQuery())

@@ -38,6 +38,27 @@ def test_an_unknown_path_is_a_problem(client):
 
     assert found["status"] == 404
     assert found["instance"] == "/v1/nothing"
+    assert found["detail"].startswith("there is no operation at '/v1/nothing'; ")
+    (error,) = found["errors"]
+    assert (error["field"], error["value"]) == ("path", "/v1/nothing")
+    assert "/openapi.json" in error["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "said"),
+    [
+        ("/v1/plans/plan-0", "plan", "GET /v1/plans lists"),
+        ("/v1/runs/run-0", "run", "GET /v1/runs lists"),
+        ("/v1/operations/operation-0", "operation", "send the request again"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_where_it_is_found(client, path, field, said):
+    found = problem(client.get(path))
+
+    assert found["status"] == 404
+    (error,) = found["errors"]
+    assert (error["field"], error["value"]) == (field, path.rpartition("/")[2])
+    assert said in error["remedy"]
 
 
 def test_a_browser_is_told_of_an_unknown_path_in_a_page(client):
@@ -64,6 +85,9 @@ def test_a_method_that_is_not_allowed_is_a_problem(client, path, allowed):
 
     assert problem(answer)["status"] == 405
     assert set(answer.headers["allow"].split(", ")) == allowed
+    (error,) = answer.json()["errors"]
+    assert (error["field"], error["value"]) == ("method", "PUT")
+    assert error["remedy"] == f"use {', '.join(sorted(allowed))}"
 
 
 @pytest.mark.parametrize(
