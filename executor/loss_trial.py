@@ -17,6 +17,7 @@ from executor.errors import OF_NO_USE
 
 _TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
 _ASSUMED_CLASSES = 64
+_TRIED_PAIRS = 64
 _MEAN_TOLERANCE = 1e-4  # what sums in fp32 differ by is a hundredth of it
 _EASY_LOGIT = 10.0  # one half of the targets tried has a small loss, so that weights of both show
 
@@ -58,6 +59,9 @@ class LossTrial:
         given = torch.tensor(self._classes[-3:]).expand(*rows, -1)
         tried = _called(loss_function, self._logits(given.shape[-1]), given, self.vectors)
         self.is_of_use = tried is not None
+        weights = [vector for vector in self.vectors if len(vector) == class_count]
+        extremes = {int(item) for vector in weights for item in (vector.argmin(), vector.argmax())}
+        self._classes = sorted({*self._classes, *extremes})
 
     def without_gradient(self) -> list[int]:
         """Return the tried classes that move no logits."""
@@ -105,23 +109,21 @@ class LossTrial:
     ) -> bool | None:
         """Return whether the loss is that of its parts, which weigh as their targets do by weights.
 
-        Parts are halves of the tried classes, and then each class beside another. Targets weigh
+        Parts are halves of the tried classes, and then classes, each beside one. Targets weigh
         alike where `target_weights` [C] are left out. `None` where the loss has no use for them, or
         draws something.
         """
         weights = target_weights
         if weights is not None and len(weights) != self._class_count:
             return None
-        tried = set(self._classes)
-        if weights is not None:
-            tried |= {int(weights.argmin()), int(weights.argmax())}
-        targets = torch.tensor(sorted(tried - {ignored_target}))
+        targets = torch.tensor([item for item in self._classes if item != ignored_target])
         heaviest = targets[:1] if weights is None else targets[weights[targets].argmax()][None]
         half = (len(targets) + 1) // 2
         found = self._is_mean_of(targets[:half], targets[len(targets) - half :], weights)
         if not found:
             return found
-        return all(self._is_mean_of(target[None], heaviest, weights) for target in targets)
+        some = targets[:: -(-len(targets) // _TRIED_PAIRS)]
+        return all(self._is_mean_of(target[None], heaviest, weights) for target in some)
 
     def _is_mean_of(
         self, first: torch.Tensor, second: torch.Tensor, weights: torch.Tensor | None

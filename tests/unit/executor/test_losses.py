@@ -197,6 +197,15 @@ def test_weights_of_classes_are_found_in_a_loss_that_divides_by_them(
     assert is_mean_of_parts(loss, class_count, ignored_target=-100, target_weights=found)
 
 
+def test_a_lone_weight_amid_a_large_vocabulary_is_found() -> None:
+    """Of so many classes a few at both ends are tried, and those that vectors tell of."""
+    weights = torch.ones(50_257).index_fill(0, torch.tensor([25_000]), 3.0)
+    loss = partial(functional.cross_entropy, weight=weights)
+    found = target_weights_of(loss, 50_257, ignored_target=-100)
+    assert found is not None
+    assert found[24_999:25_002].tolist() == [1.0, 3.0, 1.0]
+
+
 def test_several_targets_that_are_left_out_weigh_nothing() -> None:
     found = target_weights_of(without_several, 6, ignored_target=0)
     assert found is not None
