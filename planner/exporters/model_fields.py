@@ -10,7 +10,8 @@ Sources, beside those of `planner.exporters.strategy_fields`:
 - torchtitan 0.3.0 and 0.2.2: `models/`, `models/common/decoder.py` (`update_from_config`),
   `models/gpt_oss/model/args.py`.
 - Megatron-LM 0.19.2: its scripts `pretrain_*.py`; TransformerEngine,
-  `attention/dot_product_attention/context_parallel.py` (`attn_forward_func_with_cp`).
+  `attention/dot_product_attention/context_parallel.py` (`attn_forward_func_with_cp`); its ring
+  takes latent attention, whose keys and values differ in size (`enable_mla` there).
 - Accelerate 1.15.0: `big_modeling.py` (`_attach_context_parallel_hooks`).
 - Axolotl 0.18: `loaders/model.py`, `utils/schemas/validation.py`; LLaMA-Factory 0.9.6:
   `model/loader.py`; verl 0.7: `utils/model.py` (`get_hf_auto_model_class`); NeMo-RL of August 2026:
