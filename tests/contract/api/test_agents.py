@@ -202,7 +202,8 @@ def test_agents_that_wait_at_one_process_are_woken_by_a_run_of_another(make_app)
 def test_agents_of_another_project_get_no_lease(client, database):
     agents = [AgentAtWork.enrolled(client, name) for name in ("node-a", "node-b")]
     with database.engine.begin() as connection:
-        connection.execute(text("INSERT INTO projects SELECT 'other', created_at FROM projects"))
+        other = "INSERT INTO projects (id, created_at) SELECT 'other', created_at FROM projects"
+        connection.execute(text(other))
         connection.execute(text("UPDATE agents SET project_id = 'other'"))
     for agent in agents:
         agent.poll()

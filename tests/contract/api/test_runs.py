@@ -427,7 +427,8 @@ def test_a_run_of_another_project_does_not_exist(client, database):
     run_id, first, _ = running(client)
     first.metrics(0, 1, 2, 3)
     with database.engine.begin() as connection:
-        connection.execute(text("INSERT INTO projects SELECT 'other', created_at FROM projects"))
+        other = "INSERT INTO projects (id, created_at) SELECT 'other', created_at FROM projects"
+        connection.execute(text(other))
         connection.execute(text("UPDATE runs SET project_id = 'other'"))
 
     for path in ("", "/history", "/metrics", "/logs", "/result", "/measured", "/events"):
