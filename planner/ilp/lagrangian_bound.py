@@ -13,11 +13,10 @@ has the hull slopes of its own layers as its grid.
 Levels: how low the largest rank of a chain can be, whatever the cuts (B4, B5 of bounds).
 
 A layer of kind k costs price[k, r, i] on rank r at grid point i. A rank costs its offset and the
-sum of its layers at the dearest grid point: phi_r. Prices are not negative; offsets may be. Three
-views of a chain, from exact to general:
+sum of its layers at the dearest grid point: phi_r. Prices are not negative; offsets may be. Two
+views of a chain:
 
-- `RunLevels`: one kind of layer, so that phi_r depends on how many layers a rank holds.
-- `ChainLevels`: several kinds, ranks in the order of the chain, so that cuts decide.
+- `ChainLevels`: ranks in the order of the chain, so that cuts decide.
 - `PoolLevels`: anything; layers are shared out by weight, without regard to where they stand.
 
 Bounds: numbers that no plan of a configuration can beat.
@@ -32,10 +31,8 @@ B3. For lambda >= 0, any feasible rank with counts a has
     because the price lambda is paid on a constraint that holds (weak duality). The largest over
     several lambda is phi_r(a), which grows with a.
 B4. Some W keeps every rank's phi_r <= W and all layers placed; the least such W is a lower bound.
-    With one kind of block it is the smallest W at which as many layers fit under it as there are;
-    with several it is bounded by B2 with weights that make a layer cost the same on any rank.
-B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind the least sum over
-    all splits is what all ranks must hold and the smallest increments.
+    It is bounded by B2 with weights that make a layer cost the same on any rank.
+B5. S >= sum_r phi_r(a_r) in fill alone, with every layer at its cheapest rank.
 B6. Where every rank holds one part of the chain, in the order of the ranks, B4 holds of cuts: with
     each rank filled from the one before on, as far as phi_r stays within W, W is below every plan's
     largest phi_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
@@ -232,69 +229,7 @@ class Levels(Protocol):
 @lru_cache(maxsize=FEW_KEPT)
 def levels_of(chain: PricedChain) -> Levels:
     """Return the most exact view of a chain; those asked for last are kept."""
-    instance = chain.instance
-    if len(instance.free_kinds) == 1:
-        return RunLevels(chain)
-    if instance.is_in_order:
-        return ChainLevels(chain)
-    return PoolLevels(chain)
-
-
-class RunLevels:
-    """Levels of a chain of one kind: the counts alone decide."""
-
-    def __init__(self, chain: PricedChain) -> None:
-        """Tabulate phi_r(n) for every n that a rank can hold."""
-        self._instance = chain.instance
-        self._least = chain.instance.least_blocks
-        stages, blocks = chain.instance.stage_count, chain.instance.block_count
-        self._spare = blocks - stages * self._least
-        held = np.arange(self._least, self._least + self._spare + 1, dtype=np.float64)
-        price = chain.least_prices()[0]
-        costs: Floats = chain.offset[:, 0, None] + price[:, 0, None] * held
-        for i in range(1, price.shape[1]):
-            costs = np.maximum(costs, chain.offset[:, i, None] + price[:, i, None] * held)
-        self._costs = costs  # phi_r of the least number on, [stages, spare + 1]
-
-    def least_level(self) -> float:
-        """Return the least W with room for all layers.
-
-        Beyond what every rank has to hold, one more layer fits for each phi_r(n) <= W.
-        """
-        least = float(self._costs[:, 0].max())
-        if self._spare == 0:
-            return least
-        further = self._costs[:, 1:].ravel()
-        return max(least, float(np.partition(further, self._spare - 1)[self._spare - 1]))
-
-    def least_sum(self, windows: Windows | None = None) -> float:
-        """Return the least sum of phi_r: what all must hold, and then the smallest increments."""
-        increments = np.diff(self._costs, axis=1)
-        base, spare = self._costs[:, 0], self._spare
-        if windows is not None:
-            place = np.arange(increments.shape[1])[None, :] + self._least
-            inside = (place >= windows.least[:, None]) & (place < windows.most[:, None])
-            increments = np.where(inside, increments, np.inf)
-            stages = np.arange(len(base))
-            base = self._costs[stages, windows.least - self._least]
-            spare = self._instance.block_count - int(windows.least.sum())
-        further = increments.ravel()
-        if spare < len(further):
-            further = np.partition(further, spare)[:spare]
-        return float(base.sum() + further.sum())
-
-    def windows(self, limit: float) -> Windows | None:
-        """Return how many layers each rank may hold if the others take all that they can."""
-        allowed = limit + FINE_ROUNDING * (abs(limit) + float(np.abs(self._costs).max()))
-        fitting = np.count_nonzero(self._costs <= allowed, axis=1)
-        if (fitting == 0).any():
-            return None
-        most = self._least + fitting - 1
-        blocks = self._instance.block_count
-        least = np.maximum(self._least, blocks - (int(most.sum()) - most))
-        if int(most.sum()) < blocks:
-            return None
-        return _counted(self._instance, least, most)
+    return ChainLevels(chain) if chain.instance.is_in_order else PoolLevels(chain)
 
 
 class PoolLevels:
@@ -366,7 +301,7 @@ class PoolLevels:
 
 
 class ChainLevels:
-    """Levels of a chain of several kinds whose ranks follow one another along it."""
+    """Levels of a chain whose ranks follow one another along it."""
 
     def __init__(self, chain: PricedChain) -> None:
         """Sum the prices along the chain."""
