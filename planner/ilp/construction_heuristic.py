@@ -20,14 +20,11 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
 from planner.ilp.settings import (
     HEURISTIC_ROUNDS,
-    HEURISTIC_SPREAD,
-    HEURISTIC_TRIED,
     MOVES_MOST,
-    ROUNDING,
     TINY,
 )
 from planner.ilp.stage_loads import at_cuts
@@ -219,92 +216,13 @@ Tried = tuple[float, Assignment]
 
 
 def heuristic_assignment(instance: Instance) -> Tried | None:
-    """Return the best step found with its assignment, or None where nothing tried fits.
-
-    Where only the number of layers on a rank matters, ranks are filled for every number near an
-    even share and the split is chosen from the result; elsewhere balanced cuts are tried.
-    """
+    """Return the best step found with its assignment, or None where nothing tried fits."""
     best: Tried | None = None
-    tried = _by_number(instance) if instance.is_uniform else _by_cuts(instance)
-    for assignment in tried:
+    for assignment in _by_cuts(instance):
         evaluation = evaluate(instance, assignment)
         if fits(instance, evaluation) and (best is None or evaluation.step_seconds < best[0]):
             best = (evaluation.step_seconds, assignment)
     return best
-
-
-def _by_number(instance: Instance) -> Iterator[Assignment]:
-    """Yield the split with the lowest level, and the even one."""
-    stages, blocks = instance.stage_count, instance.block_count
-    least, width = _numbers(instance)
-    numbers = least[:, None] + np.arange(width)[None, :]
-    ranks = np.repeat(np.arange(stages), width)
-    held = pinned_layers(instance)[ranks]
-    held[:, instance.free_kinds[0]] = numbers.ravel()
-    filling = filled(instance, ranks, held)
-    cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, width)
-    splits = [_lowest_split(cost, numbers, blocks), _even_split(instance, stages, blocks)]
-    for split in splits:
-        if split is not None and ((split >= least) & (split < least + width)).all():
-            rows = np.arange(stages) * width + (split - least)
-            counts = tuple(count[rows] for count in filling.counts)
-            yield Assignment(counts=counts, cuts=cuts_of(instance, counts))
-
-
-def _numbers(instance: Instance) -> tuple[Integers, int]:
-    """Return the least number of blocks to try on every rank, [stages], and how many numbers.
-
-    They lie about the share that a rank would have by its speed alone; a short pipeline of
-    different devices, where memory may ask for another share, gets more of them.
-    """
-    stages, blocks = instance.stage_count, instance.block_count
-    pace = instance.kinds[instance.free_kinds[0]].pace.min(axis=1)
-    speed = 1.0 / np.maximum(pace, TINY)
-    share = np.floor(blocks * speed / speed.sum()).astype(np.int64)
-    even = bool(np.ptp(pace) <= ROUNDING * float(pace.max()))
-    spread = HEURISTIC_SPREAD if even else max(HEURISTIC_SPREAD, HEURISTIC_TRIED // (2 * stages))
-    width = min(2 * spread + 2, blocks - instance.least_blocks * (stages - 1))
-    most = blocks - instance.least_blocks * (stages - 1) - width + 1
-    return np.clip(share - spread, instance.least_blocks, max(most, instance.least_blocks)), width
-
-
-def _lowest_split(cost: Floats, numbers: Integers, blocks: int) -> Integers | None:
-    """Return how many blocks each rank takes so that the largest cost is least, [stages].
-
-    `cost` and `numbers` are [stages, numbers]; None where what fits does not suffice.
-    """
-    levels = np.unique(cost[np.isfinite(cost)])
-    if not len(levels):
-        return None
-    low, high = 0, len(levels)
-    while low < high:
-        middle = (low + high) // 2
-        if int(_most_under(cost, numbers, float(levels[middle])).sum()) >= blocks:
-            high = middle
-        else:
-            low = middle + 1
-    if low == len(levels):
-        return None
-    split = _most_under(cost, numbers, float(levels[low]))
-    stages = np.arange(len(split))
-    for _ in range(int(split.sum()) - blocks):
-        held = np.where(split > numbers[:, 0], cost[stages, split - numbers[:, 0]], -np.inf)
-        split[int(held.argmax())] -= 1
-    return split
-
-
-def _most_under(cost: Floats, numbers: Integers, level: float) -> Integers:
-    """Return the most blocks whose cost is within `level`, the least number where none is."""
-    under = cost <= level
-    place = np.where(under.any(axis=1), under.shape[1] - 1 - under[:, ::-1].argmax(axis=1), -1)
-    most = np.take_along_axis(numbers, np.maximum(place, 0)[:, None], axis=1)[:, 0]
-    return np.where(place >= 0, most, -(10**9))
-
-
-def _even_split(instance: Instance, stages: int, blocks: int) -> Integers:
-    extra = np.arange(stages) < blocks % stages
-    even: Integers = blocks // stages + extra.astype(np.int64)
-    return even if instance.is_in_order else even[::-1]
 
 
 def _by_cuts(instance: Instance) -> Iterator[Assignment]:

@@ -106,8 +106,6 @@ TIGHTENING_ROUNDS = 8
 TIGHTENING_PROGRESS = 1e-4
 """A round that raises a bound by less is the last."""
 HEURISTIC_ROUNDS = 16
-HEURISTIC_SPREAD = 4
-HEURISTIC_TRIED = 160
 MOVES_MOST = 60
 """Moves of a local search, each to the best neighbour."""
 EASING_STEEPNESS = 24
