@@ -22,14 +22,13 @@ from planner.cost.configuration import Configuration, Floats, Integers
 from planner.cost.price_list import PriceList
 from planner.cost.schedule import in_flight, peak_holdings
 from planner.cost.step import predict_priced
-from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts
 from planner.ilp.engine import TooManyError
 from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.milp import strategy_of
-from planner.ilp.settings import FEW_KEPT, ROOM_SHARES
+from planner.ilp.settings import FEW_KEPT
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
@@ -75,7 +74,7 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
     """Offer an assignment to the frontier if it fits; return whether it does, or does not matter.
 
     Where ranks hold several virtual stages, the program counts activations as if these held alike:
-    a lower bound. What does not fit when each is counted by itself is filled again with less room.
+    a lower bound. What does not fit when each is counted by itself is cut anew.
     """
     frontier = state.frontier
     evaluation = evaluate(instance, assignment)
@@ -86,16 +85,13 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
         return True
     if evaluation.step_seconds >= frontier.limit_of(index):
         return True
-    row = state.configurations.row(index)
-    same, filled = _cut_anew(instance, assignment, row), _filled_anew(instance, assignment)
-    for is_same, tried in ((True, same), (False, filled)):
-        for arranged in tried:
-            if evaluate(instance, arranged).step_seconds >= frontier.limit_of(index):
-                continue
-            priced = repriced(state, index, instance, arranged)
-            if priced.fits:
-                frontier.offer(index, priced.step_seconds.p50, arranged)
-                return is_same
+    for arranged in _cut_anew(instance, assignment, state.configurations.row(index)):
+        if evaluate(instance, arranged).step_seconds >= frontier.limit_of(index):
+            continue
+        priced = repriced(state, index, instance, arranged)
+        if priced.fits:
+            frontier.offer(index, priced.step_seconds.p50, arranged)
+            return True
     return False
 
 
@@ -120,25 +116,6 @@ def _cut_anew(
         leanest = leanest_cuts(instance, assignment, configuration)
         if leanest is not None and leanest != assignment.cuts:
             yield replace(assignment, cuts=leanest)
-
-
-def _filled_anew(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
-    """Yield plans for less and less memory.
-
-    The same cuts are filled anew; where only numbers matter, the numbers are free as well.
-    """
-    for share in ROOM_SHARES:
-        smaller = replace(instance, capacity_bytes=instance.capacity_bytes * share)
-        if instance.is_uniform:
-            tried = heuristic_assignment(smaller)
-            if tried is None:
-                return
-            yield tried[1]
-        else:
-            filling = filling_of_cuts(smaller, assignment.cuts)
-            if not filling.fits.all():
-                return
-            yield Assignment(counts=filling.counts, cuts=assignment.cuts)
 
 
 def repriced(state: State, index: int, instance: Instance, assignment: Assignment) -> Prediction:

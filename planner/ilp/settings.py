@@ -118,8 +118,6 @@ TIGHTNESS_MEMORY_SHARE = 1e-3
 TIGHTNESS_MOST = (1.0 + TIGHTNESS_MEMORY_SHARE) * (1.0 + 1e-6)
 """More than any packing that fits costs."""
 FITTING_LOADS = 4000
-ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
-"""Of a stage's memory, tried in turn where a plan does not fit, virtual stages counted apart."""
 
 # --- one rank: knapsacks and patterns ---
 
