@@ -32,16 +32,10 @@ from planner.ilp.stage_loads import at_cuts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """Layers by choice of each kind, [rows, choices] a kind; by row what fits, omega and fill.
-
-    `end` is the part of omega that is no pace.
-    """
+    """Layers by choice of each kind, [rows, choices] a kind, and which rows fit."""
 
     counts: tuple[Integers, ...]
     fits: Booleans
-    omega: Floats
-    fill: Floats
-    end: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +47,6 @@ class _Columns:
 
     kind: Integers
     cost: Floats
-    omega: Floats
-    fill: Floats
-    end: Floats
     memory: Floats
     transient: Floats
     host: Floats
@@ -102,27 +93,14 @@ class _Columns:
         return least, target
 
 
-def filled(
-    instance: Instance,
-    ranks: Integers,
-    held: Integers,
-    *,
-    weight: float | None = None,
-    end_weight: float | None = None,
-    further_bytes: Floats | None = None,
-) -> Filling:
+def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
     """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row.
 
-    `weight` is omega's beside fill, one over the number of ranks unless it is given: what is right
-    where all ranks are as slow. `end_weight` is the end's where it is another. `further_bytes`
-    [rows] are taken on the device beside the layers.
+    Omega weighs one over the number of ranks beside fill: what is right where all are as slow.
     """
-    weight = 1.0 / instance.stage_count if weight is None else weight
-    columns = _columns(instance, weight, weight if end_weight is None else end_weight)
+    columns = _columns(instance)
     counts = _cheapest(columns, ranks, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
-    if further_bytes is not None:
-        capacity = capacity - further_bytes
     host = instance.host_capacity_bytes[ranks]
     walking = np.arange(len(counts))
     for _ in range(MOVES_MOST):
@@ -138,27 +116,18 @@ def filled(
         walking = walking[moved]
     used = (counts * columns.host[ranks]).sum(axis=1)
     fits = (_peak(columns, ranks, counts) <= capacity) & (used <= host)
-    alone = (instance.repeat_count * instance.stage_pace + instance.stage_end)[ranks]
     return Filling(
-        counts=tuple(counts[:, columns.kind == k] for k in range(len(instance.kinds))),
-        fits=fits,
-        omega=alone + (counts * columns.omega[ranks]).sum(axis=1),
-        fill=instance.stage_fill[ranks] + (counts * columns.fill[ranks]).sum(axis=1),
-        end=instance.stage_end[ranks] + (counts * columns.end[ranks]).sum(axis=1),
+        counts=tuple(counts[:, columns.kind == k] for k in range(len(instance.kinds))), fits=fits
     )
 
 
-def _columns(instance: Instance, weight: float, end_weight: float) -> _Columns:
+def _columns(instance: Instance) -> _Columns:
     kinds = instance.kinds
     omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
     fill = np.concatenate([kind.fill for kind in kinds], axis=1)
-    end = np.concatenate([kind.end for kind in kinds], axis=1)
     return _Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        cost=weight * (omega - end) + end_weight * end + fill,
-        omega=omega,
-        fill=fill,
-        end=end,
+        cost=omega / instance.stage_count + fill,
         memory=np.concatenate([kind.memory for kind in kinds], axis=1),
         transient=np.concatenate([kind.transient for kind in kinds], axis=1),
         host=np.concatenate([kind.host for kind in kinds], axis=1),
@@ -238,16 +207,14 @@ def _by_cuts(instance: Instance) -> Iterator[Assignment]:
                 yield Assignment(counts=filling.counts, cuts=cuts)
 
 
-def filling_of_cuts(
-    instance: Instance, cuts: tuple[int, ...], *, weight: float | None = None
-) -> Filling:
+def filling_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> Filling:
     """Return choices for what the ranks hold between the cuts, with what these add."""
     instance = at_cuts(instance, cuts)
     held = pinned_layers(instance)
     prefix = instance.prefix_counts
     for j, rank in enumerate(instance.holders):
         held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
-    return filled(instance, np.arange(instance.stage_count), held, weight=weight)
+    return filled(instance, np.arange(instance.stage_count), held)
 
 
 def pinned_layers(instance: Instance) -> Integers:
