@@ -13,7 +13,7 @@ Heuristic: good assignments in milliseconds, so that the search has something to
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -282,27 +282,3 @@ def cuts_under(
         cuts.append(min(max(reach, cuts[-1] + 1), latest))
         left[rank] -= prefix[rank][cuts[-1]] - start
     return tuple(cuts) if cuts[-1] == blocks else None
-
-
-def held_at(instance: Instance, cuts: Integers) -> Integers:
-    """Return the layers of every kind on every rank, [stages, kinds]."""
-    held = pinned_layers(instance)
-    taken = np.diff(instance.prefix_counts[cuts], axis=0)
-    np.add.at(held, np.array(instance.holders), taken)
-    return held
-
-
-def cut_moves(
-    instance: Instance, cuts: Integers, shifts: Sequence[int] = (-1, 1)
-) -> list[Integers]:
-    """Return the cuts after each shift of one cut by so many blocks that leaves no stage empty."""
-    moves = []
-    for place in range(1, len(cuts) - 1):
-        if instance.holders[place - 1] == instance.holders[place]:
-            continue
-        for shift in shifts:
-            move = cuts.copy()
-            move[place] += shift
-            if cuts[place - 1] < move[place] < cuts[place + 1]:
-                moves.append(move)
-    return moves

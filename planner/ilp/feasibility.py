@@ -9,18 +9,14 @@ the least over the choices whose transients are w at most: each layer takes no l
 limits hold. The tightness of a load is the left side over the right, at the price at which that is
 most, and at the w at which it is least. A load with more than 1 does not fit.
 
-Easing: cuts of a chain of several kinds at which the tightest rank is less tight.
-
-At the start cuts balance the least bytes of layers, or fill ranks up from one end of the chain. A
-move shifts one cut by some blocks, which changes what two ranks hold. The best of all moves is made
-until every rank's load may fit, or none helps. It proves nothing.
-
 Fitting: whether a configuration has any plan, however slow, and one that fits.
 
 The loads at which the tightest rank is least tight (Tightness) are packed exactly,
 with host bytes as the cost. A load that does not fit is left out with all that have no fewer layers
 of any kind, and others are looked for, until all ranks are packed or no loads are left, which
 proves that there is no plan: loads of any plan add up to the chain, and each fits on its rank.
+Where loads are too many, cuts are tried that balance the least bytes of layers, or fill ranks up
+from one end of the chain, which proves nothing.
 
 Needs: the memory with which a configuration fits, found by giving it more until it does.
 
@@ -37,20 +33,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.construction_heuristic import balanced_cuts, cut_moves, cuts_under, held_at
+from planner.ilp.construction_heuristic import balanced_cuts, cuts_under
 from planner.ilp.cut_point_graph import cuts_with_loads
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.settings import (
-    EASING_RATIOS,
-    EASING_SHIFTS,
-    EASING_STEEPNESS,
-    EASING_TIGHTEST,
-    EASING_UNITS_PER_MOVE,
     FITTING_LOADS,
     LABELS_MOST,
-    MOVES_MOST,
+    LEAN_CUT_RATIOS,
     NEVER,
     ROUNDING,
     SHORTFALL_DOUBLINGS,
@@ -58,7 +49,6 @@ from planner.ilp.settings import (
     SHORTFALL_TOLERANCE,
     TIGHTNESS_MEMORY_SHARE,
     TIGHTNESS_MOST,
-    TINY,
     UNITS_PER_LOOK,
     UNITS_PER_PACKING,
 )
@@ -171,16 +161,6 @@ def _shares(instance: Instance) -> list[Floats]:
     ]
 
 
-def eased_cuts(
-    instance: Instance, rooms: Sequence[Room], *, effort: Effort
-) -> Iterator[tuple[int, ...]]:
-    """Yield cuts at which no rank's tightness is above 1, as long as there is effort left."""
-    for cuts in _lean_cuts(instance):
-        eased = _eased(instance, rooms, np.array(cuts), effort)
-        if eased is not None:
-            yield tuple(eased.tolist())
-
-
 def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
     """Return the bytes that the cuts add to every rank beyond their least, [stages]."""
     held = np.zeros(instance.stage_count)
@@ -194,10 +174,10 @@ def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
     return held
 
 
-def _lean_cuts(instance: Instance) -> Iterator[tuple[int, ...]]:
+def lean_cuts(instance: Instance) -> Iterator[tuple[int, ...]]:
     """Yield cuts of little memory by the bytes of layers at some prices of host bytes."""
     seen = set()
-    for ratio in EASING_RATIOS:
+    for ratio in LEAN_CUT_RATIOS:
         share = _memory_shares(instance, ratio)
         for cuts in (
             balanced_cuts(instance, share, with_own=False),
@@ -238,71 +218,6 @@ def _filled_up_from_the_end(instance: Instance, share: Floats) -> tuple[int, ...
     return None if cuts is None else tuple(instance.block_count - cut for cut in cuts[::-1])
 
 
-def _eased(
-    instance: Instance, rooms: Sequence[Room], cuts: Integers, effort: Effort
-) -> Integers | None:
-    """Return the cuts at the end of the way, None where a rank is still too tight."""
-    ranks = np.arange(instance.stage_count)
-    tight = _tightness(rooms, ranks, held_at(instance, cuts), cut_bytes(instance, cuts))
-    for _ in range(MOVES_MOST):
-        if float(tight.max()) <= 1.0 + ROUNDING:
-            return cuts
-        effort.spend(EASING_UNITS_PER_MOVE * 2 * len(EASING_SHIFTS) * len(instance.holders))
-        moved = None if effort.is_over else _best_move(instance, rooms, cuts, tight)
-        if moved is None:
-            return None
-        cuts, tight = moved
-    return None
-
-
-def _best_move(
-    instance: Instance, rooms: Sequence[Room], cuts: Integers, tight: Floats
-) -> tuple[Integers, Floats] | None:
-    """Return the cuts after the move that eases most with their tightness, None if none does."""
-    moves = cut_moves(instance, cuts, EASING_SHIFTS)
-    if not moves:
-        return None
-    before = held_at(instance, cuts)
-    after = [held_at(instance, move) for move in moves]
-    changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
-    fresh = _tightness(
-        rooms,
-        np.concatenate(changed),
-        np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
-        np.concatenate(
-            [cut_bytes(instance, move)[own] for move, own in zip(moves, changed, strict=True)]
-        ),
-    )
-    trials = np.repeat(tight[None], len(moves), axis=0)
-    rows = np.repeat(np.arange(len(moves)), [len(own) for own in changed])
-    trials[rows, np.concatenate(changed)] = fresh
-    scores = _scores(np.concatenate([tight[None], trials]))
-    best = int(scores[1:].argmin())
-    return (moves[best], trials[best]) if scores[1 + best] < scores[0] else None
-
-
-def _scores(tight: Floats) -> Floats:
-    """Return a norm of the ranks' tightness, [plans, stages]: a less tight rank counts as well."""
-    capped = np.minimum(tight, EASING_TIGHTEST)
-    most = max(float(capped.max()), TINY)
-    scores: Floats = ((capped / most) ** EASING_STEEPNESS).sum(axis=1)
-    return scores
-
-
-def _tightness(
-    rooms: Sequence[Room], ranks: Integers, held: Integers, further_bytes: Floats
-) -> Floats:
-    """Return the tightness of loads on ranks, [rows]; ranks of one room are looked at together."""
-    found = np.empty(len(ranks))
-    groups: dict[int, list[int]] = {}
-    for row, rank in enumerate(ranks.tolist()):
-        groups.setdefault(id(rooms[rank]), []).append(row)
-    for rows in groups.values():
-        room = rooms[int(ranks[rows[0]])]
-        found[rows] = room.tightness(held[rows], further_bytes[rows])
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
     """A plan that fits; without one, whether there is none."""
@@ -323,7 +238,7 @@ def fitted(instance: Instance, *, effort: Effort) -> Fitted:
     found = _levelled(instance, rooms, windows, effort)
     if found.is_proven or found.assignment is not None or instance.is_uniform:
         return found
-    for cuts in eased_cuts(instance, rooms, effort=effort):
+    for cuts in lean_cuts(instance):
         assignment = _assignment(instance, rooms, cuts)
         if assignment is not None:
             return Fitted(assignment=assignment)

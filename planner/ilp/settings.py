@@ -107,13 +107,9 @@ TIGHTENING_PROGRESS = 1e-4
 """A round that raises a bound by less is the last."""
 HEURISTIC_ROUNDS = 16
 MOVES_MOST = 60
-"""Moves of a local search, each to the best neighbour."""
-EASING_STEEPNESS = 24
-"""The exponent of the norm in place of a maximum, so that lesser ranks count a little."""
-EASING_RATIOS = (0.0, 0.25, 1.0, 4.0)
-EASING_SHIFTS = (-16, -4, -1, 1, 4, 16)
-EASING_TIGHTEST = 1e6
-EASING_UNITS_PER_MOVE = 20.0
+"""Choices that a rank changes in turn until it fits."""
+LEAN_CUT_RATIOS = (0.0, 0.25, 1.0, 4.0)
+"""What all of a host's memory is worth beside all of a device's, where cuts are to need little."""
 TIGHTNESS_MEMORY_SHARE = 1e-3
 TIGHTNESS_MOST = (1.0 + TIGHTNESS_MEMORY_SHARE) * (1.0 + 1e-6)
 """More than any packing that fits costs."""
