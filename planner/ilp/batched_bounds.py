@@ -38,7 +38,6 @@ import numpy as np
 from planner.cost.configuration import Booleans, Choice, Choices, Floats, Integers, LayerChoices
 from planner.ilp.batched_chains import (
     Column,
-    Joined,
     Layer,
     Options,
     PlainLayer,
@@ -56,7 +55,6 @@ from planner.ilp.batched_chains import (
 from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
 from planner.ilp.settings import (
     BATCHED_HOST_PRICES,
-    BATCHED_ROUNDS,
     FILL_MEMORY_PRICES,
     MEMORY_PRICES,
     ROUNDING,
@@ -166,7 +164,6 @@ class Holding:
     ranks: Ranks
     layers: Sequence[Layer]
     own_bytes: Floats  # [groups, rows]
-    transient: Floats  # the part of it that is one, [groups, rows]
 
     @staticmethod
     def of(sheets: Sequence[HeldSheet], ranks: Ranks, refused: Booleans) -> Holding:
@@ -177,11 +174,8 @@ class Holding:
             Layer(held=held, ranks=ranks, refused=refused if place < free else none)
             for place, held in enumerate(zip(*(t.layers for t in sheets), strict=True))
         ]
-        transient = _least_transient(ranks, layers)
-        own = transient + _exchanged_bytes(sheets, ranks)
-        return Holding(
-            sheets=sheets, ranks=ranks, layers=layers, own_bytes=own, transient=transient
-        )
+        own = _least_transient(ranks, layers) + _exchanged_bytes(sheets, ranks)
+        return Holding(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own)
 
     def of_rows(self, rows: Integers) -> Holding:
         """Return what some of the rows hold."""
@@ -190,7 +184,6 @@ class Holding:
             ranks=of_rows(self.ranks, rows),
             layers=[layer.of_rows(rows) for layer in self.layers],
             own_bytes=self.own_bytes.take(rows, axis=1),
-            transient=self.transient.take(rows, axis=1),
         )
 
     def fit_on_devices(self) -> Pools:
@@ -295,24 +288,24 @@ def memory_bounds(
 
     The rows of `ranks` are places in the sheets of `held`. What takes how long is asked of
     `seconds_of` for those alone that fit. `fills` [rows] are bounds of the fill that are known.
-    `limits` [rows] are the steps that plans must be below to matter: a bound above it says that
-    there is none below it, and is cut to it unless it holds of all plans. `refused` [choices, rows]
-    are choices of blocks that a configuration cannot have; rows with the same are taken together.
+    `limits` [rows] are the steps that plans must be below to matter: what is above is not bounded
+    closer. `refused` [choices, rows] are choices of blocks that a configuration cannot have; rows
+    with the same are taken together.
     """
     bounds = np.full(len(limits), np.inf)
     found = []
     for own in _alike(refused):
         whole = Holding.of(held, of_rows(ranks, own), refused[:, own[:1]])
-        rows, room = _fitting(whole)
+        rows = _fitting(whole)
         if len(rows):
-            found.append((own[rows], whole.of_rows(rows), room))
+            found.append((own[rows], whole.of_rows(rows)))
     if not found:
         return bounds
-    seconds, places = seconds_of(np.concatenate([rows for rows, _, _ in found]))
-    for rows, fitting, room in found:
+    seconds, places = seconds_of(np.concatenate([rows for rows, _ in found]))
+    for rows, fitting in found:
         own, places = places[: len(rows)], places[len(rows) :]
         chains = _Chains(held=fitting, seconds=seconds, ranks=picked(ranks, rows, own))
-        bounds[rows] = _bounds_within(chains, room, fills=fills[rows], limits=limits[rows])
+        bounds[rows] = _bounds_within(chains, fills=fills[rows], limits=limits[rows])
     return bounds
 
 
@@ -325,81 +318,30 @@ def _alike(refused: Booleans) -> Iterator[Integers]:
         left = left[~same]
 
 
-def _bounds_within(chains: _Chains, room: Floats, *, fills: Floats, limits: Floats) -> Floats:
-    """Return bounds of rows that may fit, whose ranks hold `room` [groups, rows] at most."""
+def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
+    """Return bounds of rows that may fit, close ones of those below their limits."""
     bounds: Floats = chains.both(multipliers=FILL_MEMORY_PRICES).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
-        room, chains = room[:, rows], chains.of_rows(rows)
-        both = chains.both()
-        level = both.least_level()
-        found, rooms = _closer(both, chains.fill(), level, room, limits=limits[rows])
-        bounds[rows] = np.maximum(found, level + fills[rows])
-        _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
+        chains = chains.of_rows(rows)
+        filling = np.maximum(chains.fill().least_sum(), fills[rows])
+        bounds[rows] = chains.both().least_level() + filling
     return bounds
 
 
-def _share_transients(
-    bounds: Floats, chains: _Chains, rooms: Floats, *, rows: Integers, limits: Floats
-) -> None:
-    """Raise the bounds of `rows` that are below their limits, now that `rooms` are known there."""
-    left = np.flatnonzero((bounds[rows] < limits[rows]) & np.isfinite(limits[rows]))
-    if not len(left):
-        return
-    own, rooms, rows = chains.of_rows(left), rooms[:, left], rows[left]
-    both, fill = own.both(rooms), own.fill(rooms)
-    level = both.least_level()
-    found, rooms = _closer(both, fill, level, rooms, limits=limits[rows])
-    bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
-    left = np.flatnonzero(bounds[rows] < limits[rows])
-    if len(left):
-        own, rooms, rows = own.of_rows(left), rooms[:, left], rows[left]
-        share = both.of_rows(left).weights(rooms)
-        found = own.whole(rooms, share).least_sum(rooms)
-        bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
-
-
-def _fitting(held: Holding) -> tuple[Integers, Floats]:
-    """Return rows in which the leanest choices may fit, and what ranks may hold, [groups, rows].
+def _fitting(held: Holding) -> Integers:
+    """Return rows in which the leanest choices may fit.
 
     Device memory alone refuses most of the others; then host memory has a price.
     """
-    rows, room = _with_room(held, held.fit_on_devices())
-    if not len(rows):
-        return rows, room
-    own, less = _with_room(left := held.of_rows(rows), left.fit())
-    return rows[own], np.minimum(room[:, own], less)
+    rows = _with_room(held, held.fit_on_devices())
+    return rows[_with_room(left := held.of_rows(rows), left.fit())] if len(rows) else rows
 
 
-def _with_room(held: Holding, fit: Pools) -> tuple[Integers, Floats]:
-    """Return the rows of pools of bytes that may fit, and what ranks hold at most there."""
-    room = fit.rooms(np.zeros(len(fit.least)))
-    rows = np.flatnonzero(fit.has_room(room) & (fit.least_level() <= held.tolerance()))
-    return rows, room[:, rows]
-
-
-def _closer(
-    both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats
-) -> tuple[Floats, Floats]:
-    """Return bounds of the step with the fill's memory priced, closer below the limits, [rows].
-
-    What is left for omega beside the fill gives ranks less room, and less room a larger fill. What
-    ranks hold at most in plans below the limits comes with them. `level` [rows] is one that is
-    known to be reached.
-    """
-    filling = fill.least_sum(room)
-    bounds, rooms = filling + level, room
-    for _ in range(BATCHED_ROUNDS):
-        below = np.isfinite(limits) & (bounds < limits)
-        if not below.any():
-            break
-        rooms = np.minimum(room, both.rooms(np.where(below, limits - filling, np.inf)))
-        is_left = both.has_room(rooms)
-        rooms = np.where(is_left, rooms, room)
-        filling = np.where(below, np.maximum(filling, fill.least_sum(rooms)), filling)
-        closer = np.where(is_left, np.minimum(filling + level, limits), limits)
-        bounds = np.where(below, np.maximum(bounds, closer), bounds)
-    return bounds, rooms
+def _with_room(held: Holding, fit: Pools) -> Integers:
+    """Return the rows of pools of bytes that may fit."""
+    has_room = fit.has_room(fit.rooms(np.zeros(len(fit.least))))
+    return np.flatnonzero(has_room & (fit.least_level() <= held.tolerance()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,77 +354,45 @@ class _Chains:
     held: Holding
     seconds: Sequence[SpentSheet]
     ranks: Ranks
-    kept: dict[tuple[str, int, bool], Integers] = field(default_factory=dict)
+    kept: dict[tuple[str, int], Integers] = field(default_factory=dict)
 
     def of_rows(self, rows: Integers) -> _Chains:
         """Return the chains of some of the rows, with the choices that matter in all of them."""
         own = of_rows(self.ranks, rows)
         return replace(self, held=self.held.of_rows(rows), ranks=own)
 
-    def both(self, rooms: Floats | None = None, *, multipliers: Floats = MEMORY_PRICES) -> Pools:
-        """Return omega with memory priced; where ranks hold `rooms` at most, transients as well."""
+    def both(self, *, multipliers: Floats = MEMORY_PRICES) -> Pools:
+        """Return omega with memory priced."""
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
-        return self._priced("omega", costs, own, multipliers=multipliers, rooms=rooms)
+        return self._priced("omega", costs, own, multipliers=multipliers)
 
-    def fill(self, rooms: Floats | None = None) -> Pools:
-        """Return fills with memory priced; where ranks hold `rooms` at most, transients as well."""
+    def fill(self) -> Pools:
+        """Return fills with memory priced."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced("fill", costs, own, multipliers=FILL_MEMORY_PRICES, rooms=rooms)
-
-    def whole(self, rooms: Floats, share: Floats) -> Pools:
-        """Return fills with a share of omega, [groups, rows], where ranks hold `rooms` at most."""
-        exchange = self._exchange()
-        end = _step_end(self.seconds, self.ranks)
-        both = self.ranks.repeats * self.ranks.pace_share * exchange + end
-        costs = [
-            Joined(
-                fill=layer_fill(layer, self.ranks),
-                omega=layer_omega(layer, self.ranks),
-                share=share,
-            )
-            for layer in self._layers()
-        ]
-        own = self.ranks.fill_share * exchange + share * both
-        return self._priced("whole", costs, own, multipliers=MEMORY_PRICES, rooms=rooms)
+        return self._priced("fill", costs, own, multipliers=FILL_MEMORY_PRICES)
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""
         return list(zip(*(sheet.layers for sheet in self.seconds), strict=True))
 
     def _priced(
-        self,
-        name: str,
-        costs: Sequence[Column],
-        own: Floats,
-        *,
-        multipliers: Floats,
-        rooms: Floats | None,
+        self, name: str, costs: Sequence[Column], own: Floats, *, multipliers: Floats
     ) -> Pools:
         totals = self.seconds[0].block_counts()
-        options = [
-            self._options((name, place, rooms is None), cost, self._memory(place, rooms))
-            for place, cost in enumerate(costs)
-        ]
+        options = [self._options((name, place), cost) for place, cost in enumerate(costs)]
         grid = multipliers[:, None] * price_scale(options[: len(totals)], totals)
         least = [each.least(grid) for each in options]
         return Pools.of_ranks(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
 
-    def _options(self, key: tuple[str, int, bool], cost: Column, memory: Column) -> Options:
+    def _options(self, key: tuple[str, int], cost: Column) -> Options:
         """Return the choices of a layer that matter: those that did in the first rows asked for."""
-        refused = self.held.layers[key[1]].refused
+        layer = self.held.layers[key[1]]
         if key not in self.kept:
-            self.kept[key] = unbeaten(cost, memory, refused)
-        return Options.of(cost, memory, refused, kept=self.kept[key])
-
-    def _memory(self, place: int, rooms: Floats | None) -> Column:
-        """Return a layer's bytes, with a share of its transient if it is a block."""
-        layer, is_block = self.held.layers[place], place < len(self.seconds[0].block_counts())
-        if rooms is None or not is_block:
-            return layer.memory()
-        return layer.shared(self.held.transient, rooms)
+            self.kept[key] = unbeaten(cost, layer.memory(), layer.refused)
+        return Options.of(cost, layer.memory(), layer.refused, kept=self.kept[key])
 
     def _exchange(self) -> Floats:
         return np.asarray(self.ranks.meets * _least_boundary(self.seconds, self.ranks))

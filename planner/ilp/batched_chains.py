@@ -27,9 +27,8 @@ P2. Counted: at level W a rank holds n_g(W) blocks at most, if all were of the c
     The same holds of the blocks of one kind at their own price, if the others cost nothing.
 P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
     W >= sum_g y_g offset_g + sum_k L_k min_g (y_g price[k, g]) at any one grid point of each group.
-P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
-    alpha_k + beta_g <= price[k, g] + rent_g, the sum of phi is at least
-    sum_g offset_g + sum_k L_k alpha_k + sum_g (least beta_g - most_g rent_g).
+P4. Sum: by duality, for any alpha and beta >= 0 with alpha_k + beta_g <= price[k, g], the sum of
+    phi is at least sum_g offset_g + sum_k L_k alpha_k + sum_g least beta_g.
 """
 
 from __future__ import annotations
@@ -261,49 +260,6 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """What a layer adds to a fill, and a share of its omega: `share` [groups, rows]."""
-
-    fill: Column
-    omega: Column
-    share: Floats
-
-    def compared(self) -> list[Floats]:
-        """Return both at all prices."""
-        return [*self.fill.compared(), *self.omega.compared()]
-
-    def of(self, choices: Integers) -> Floats:
-        """Return fill + share x omega."""
-        return np.asarray(self.fill.of(choices) + self.share * self.omega.of(choices))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """Bytes of a layer with its share of what its transient has beyond the rank's least.
-
-    A rank's transient is the largest of its layers', and so no less than their mean: where it
-    holds `rooms` [groups, rows] layers at most, each counts for one in as many of what its own has
-    beyond `counted` [groups, rows]. `transients` [choices, prices] are by kind of device.
-    """
-
-    bytes: Linear
-    transients: Sequence[Floats]
-    counted: Floats
-    rooms: Floats
-
-    def compared(self) -> list[Floats]:
-        """Return the bytes and the transients at all prices."""
-        return [*self.bytes.compared(), *self.transients]
-
-    def of(self, choices: Integers) -> Floats:
-        """Return bytes + (transient - counted)+ / rooms."""
-        ranks = self.bytes.ranks
-        own = priced_on_groups([values[choices] for values in self.transients], ranks)
-        beyond = np.maximum(own - self.counted, 0.0) / np.maximum(self.rooms, 1.0)
-        return np.asarray(self.bytes.of(choices) + beyond)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The choices of a layer that may have the least price: cost and memory.
 
@@ -404,14 +360,6 @@ class Layer:
             times=self.ranks.in_flight,
             ranks=self.ranks,
         )
-
-    def shared(self, counted: Floats, rooms: Floats) -> Shared:
-        """Return device bytes with the share of a transient, of `rooms` blocks on a rank at most.
-
-        Both are [groups, rows]; `counted` are the bytes of the transient that are counted anyhow.
-        """
-        transients = [own.transient for own in self.held]
-        return Shared(bytes=self.memory(), transients=transients, counted=counted, rooms=rooms)
 
     def transient(self) -> Floats:
         """Return the least transient of any choice, [groups, rows]."""
@@ -593,27 +541,13 @@ class Pools:
         within = self._pooled_level(self._within(self.rooms(counted)))
         return np.asarray(np.maximum(counted, within))
 
-    def least_sum(self, most: Floats | None = None) -> Floats:
-        """Return what the sum of phi reaches with `most` blocks on a rank at most (P4), [rows].
-
-        They are [groups, rows].
-        """
+    def least_sum(self) -> Floats:
+        """Return what the sum of phi reaches (P4), [rows]."""
         found = np.where(self._used, self.size * self._alone(), 0.0).sum(axis=0)
-        shares = [self._even()]
+        found = np.maximum(found, self._priced_sum(self._even()))
         if not self._is_flat:
-            shares.append(np.zeros_like(self.size))
-        if most is not None:
-            shares.append(self._cheapest_first(most))
-        for share in shares:
-            found = np.maximum(found, self._priced_sum(share, most))
+            found = np.maximum(found, self._priced_sum(np.zeros_like(self.size)))
         return np.asarray(found)
-
-    def weights(self, rooms: Floats) -> Floats:
-        """Return P3's weights where ranks hold shares of all blocks by their rooms, [groups, rows].
-
-        Over all ranks they add up to 1.
-        """
-        return self._weights(self._at(self._within(rooms))[1])
 
     def rooms(self, limit: Floats) -> Floats:
         """Return the most blocks on a rank of each group with phi within `limit`, [groups, rows].
@@ -759,52 +693,12 @@ class Pools:
         weights: Floats = inverse / (self.size * inverse).sum(axis=0)
         return weights
 
-    def _priced_sum(self, blocks: Floats, most: Floats | None) -> Floats:
+    def _priced_sum(self, blocks: Floats) -> Floats:
         """Return P4 at the grid points that are dearest for `blocks`, [rows]."""
         offset, prices = self._at(blocks)
-        rent = np.zeros_like(offset)
-        if most is not None:
-            rent = self._rents(self._summed(prices) / float(self.counts.sum()), most)
-        dear = np.where(self._used, prices + rent, np.inf)
+        dear = np.where(self._used, prices, np.inf)
         alpha = dear.min(axis=1)  # [kinds, rows]
         beta = np.where(self._used, (dear - alpha[:, None]).min(axis=0), 0.0)
-        own = offset + self.least * beta
-        if most is not None:
-            own = own - rent * most
-        total: Floats = self.counts @ alpha + np.where(self._used, self.size * own, 0.0).sum(axis=0)
+        own = np.where(self._used, self.size * (offset + self.least * beta), 0.0)
+        total: Floats = self.counts @ alpha + own.sum(axis=0)
         return total
-
-    def _rents(self, mean: Floats, most: Floats) -> Floats:
-        """Return what a place on a rank is worth beside the last that is needed, [groups, rows].
-
-        Beyond what every rank holds, the cheapest are filled first; `mean` is what a block costs.
-        """
-        cost = np.where(self._used, mean, np.inf)
-        order = np.argsort(cost, axis=0, kind="stable")
-        further = np.where(self._used, self.size * np.maximum(most - self.least, 0.0), 0.0)
-        filled = np.cumsum(np.take_along_axis(further, order, axis=0), axis=0)
-        last = np.minimum((filled < self._spare).sum(axis=0), self._used.sum(axis=0) - 1)
-        group = np.take_along_axis(order, last[None], axis=0)
-        marginal = np.take_along_axis(cost, group, axis=0)
-        rents: Floats = np.where(self._used, np.maximum(marginal - mean, 0.0), 0.0)
-        return rents
-
-    @cached_property
-    def _spare(self) -> Floats:
-        """Return the blocks beyond what every rank holds, [rows]."""
-        spare: Floats = self.counts.sum() - self.least * self._ranks
-        return spare
-
-    def _cheapest_first(self, most: Floats) -> Floats:
-        """Return blocks where the cheapest ranks hold all they can, [groups, rows]."""
-        _, prices = self._at(self._even())
-        mean = np.where(self._used, self._summed(prices), np.inf)
-        order = np.argsort(mean, axis=0, kind="stable")
-        size = np.take_along_axis(self.size, order, axis=0)
-        room = np.take_along_axis(np.maximum(most - self.least, 0.0), order, axis=0)
-        before = np.cumsum(size * room, axis=0) - size * room
-        taken = np.clip((self._spare - before) / np.maximum(size, 1.0), 0.0, room)
-        held = np.empty_like(taken)
-        np.put_along_axis(held, order, taken, axis=0)
-        blocks: Floats = held + self.least
-        return blocks

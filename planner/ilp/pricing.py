@@ -210,8 +210,8 @@ class Pricing:
     ) -> Floats:
         """Return a lower bound with memory for some configurations, [indices].
 
-        With `limit_seconds` [indices], a bound of plans below that limit alone: no plan is below
-        the lesser of the two. Fills may be left out, if they are not known.
+        With `limit_seconds` [indices], what is above is not bounded closer. Fills may be left out,
+        if they are not known.
         """
         bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)

@@ -95,7 +95,6 @@ ROUGH_BLOCK = 32_768
 PRICED_BLOCK = 4096
 """Rows that are priced at once: more would not fit a cache, fewer wait for the interpreter."""
 RANK_GROUPS = 3
-BATCHED_ROUNDS = 3
 COMPARED_CHOICES = 4
 LEVEL_RISES = 24
 

@@ -119,25 +119,21 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
         assert (bounds <= np.array(steps) * ROUNDING).all(), f"job {seed}"
 
 
-def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
-    """Plans below a limit are bounded closer; what reaches the limit has none below it.
-
-    Most of it comes from what ranks can hold below the limit, among which transients are shared:
-    without that it is 63 cases in place of 974.
-    """
-    closer = 0
+def test_what_is_above_a_limit_stays_above_it() -> None:
+    """What is bounded less closely, as it is above its limit, says so; and nothing is too high."""
+    above = 0
     for seed, job, steps in solved():
-        limit = float(np.median([step for step in steps if np.isfinite(step)] or [1.0]))
         own = np.array(steps)
-        for limits in (
-            np.full(len(steps), limit),
-            np.where(np.isfinite(own), own * ROUNDING, limit),
-        ):
-            bounds = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
-            assert (np.minimum(bounds, limits) <= own * ROUNDING).all(), f"job {seed}"
-            assert np.isinf(own[np.isinf(bounds)]).all(), f"job {seed}"
-            closer += int((bounds > job.pricing.memory_bounds(range(len(steps))) * 1.001).sum())
-    assert closer > of_drawn(900, one_of=ONE_OF)
+        limit = float(np.median(own[np.isfinite(own)])) if np.isfinite(own).any() else 1.0
+        every = job.pricing.memory_bounds(range(len(steps)))
+        found = job.pricing.memory_bounds(
+            range(len(steps)), limit_seconds=np.full(len(steps), limit).tolist()
+        )
+        assert (found <= own * ROUNDING).all(), f"job {seed}"
+        assert ((found >= limit) | (found == every)).all(), f"job {seed}"
+        assert (every[found >= limit] >= limit).all(), f"job {seed}"
+        above += int((found >= limit).sum())
+    assert above > of_drawn(900, one_of=ONE_OF)
 
 
 def test_what_was_screened_is_screened_again_from_prices_in_memory(

@@ -103,25 +103,6 @@ def test_no_sum_exceeds_the_least_sum_of_ranks() -> None:
     assert reached > 100
 
 
-def test_no_sum_within_rooms_exceeds_that_of_splits_within_them() -> None:
-    """Ranks that cannot hold all that is cheap on them cost more together."""
-    raised = 0
-    for seed in SEEDS:
-        own = chain(seed)
-        numbers = np.random.default_rng(seed)
-        most = own.least + numbers.integers(0, 3, size=len(own.size))
-        room = np.repeat(most, own.size)
-        inside = [held for held in own.splits() if (held.sum(axis=1) <= room).all()]
-        if not inside:
-            continue
-        pools = own.pools()
-        rooms = np.append(most, most[-1]).astype(float)[:, None]
-        found = float(pools.least_sum(rooms)[0])
-        assert found <= min(own.phi(held).sum() for held in inside) + 1e-6, f"chain {seed}"
-        raised += found > float(pools.least_sum()[0]) + 1e-6
-    assert raised > 40
-
-
 def test_rooms_are_those_of_the_cheapest_kind() -> None:
     """No split within a level has more blocks on a rank; what has no room has no split."""
     without = 0
