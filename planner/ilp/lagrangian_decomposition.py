@@ -17,8 +17,7 @@ Roster: the ranks of one configuration side by side, all of whose loads are pric
 
 The bounds are those of `planner.ilp.stage_knapsack`: by the largest transient, at prices of memory
 that are slopes of the hulls of a rank's own choices. Choices of all ranks follow one another; ranks
-with fewer transients or prices than others have places without any choice behind theirs. Kinds with
-one choice and the least transient, as edges are, cost the same under every other: they are plain.
+with fewer transients or prices than others have places without any choice behind theirs.
 
 Decomposition: a bound of one configuration from its ranks, each solved by itself.
 
@@ -258,10 +257,9 @@ class PricedRank:
     """Costs of choices [columns], and bounds of loads [loads, thresholds] without the offset.
 
     `weights` are those of fill, pace and end, `ceilings` the most of pace, end and rho t + u.
-    At each price of the `grid` [prices], `priced` are the least that a layer of each plain kind
-    costs [plain kinds, prices], one of the others [kinds, prices, thresholds], and what one with
-    the transient itself costs more, less the worth of the room [prices, thresholds]; there may be
-    further thresholds behind the rank's own. `kinds` are the plain ones and the others.
+    At each price of the `grid` [prices], `priced` are the least that a layer of each kind costs
+    [kinds, prices, thresholds], and what one with the transient itself costs more, less the worth
+    of the room [prices, thresholds]; there may be further thresholds behind the rank's own.
     """
 
     rank: Rank
@@ -271,8 +269,7 @@ class PricedRank:
     ceilings: Floats
     offset: float
     bounds: Floats
-    priced: tuple[Floats, Floats, Floats]
-    kinds: tuple[Integers, Integers]
+    priced: tuple[Floats, Floats]
 
     @cached_property
     def knapsack(self) -> Knapsack:
@@ -345,11 +342,8 @@ class PricedRank:
 
     def _price(self, load: int, place: int) -> float:
         """Return the price of memory that bounds a load best under a largest transient."""
-        held = np.zeros(sum(map(len, self.kinds)))
-        held[: self.rank.held.shape[1]] = self.rank.held[load]
-        alone, others = (held[kinds] for kinds in self.kinds)
-        plain, least, beyond = self.priced
-        bounds = alone @ plain + others @ least[:, :, place] + beyond[:, place]
+        held, (least, beyond) = self.rank.held[load], self.priced
+        bounds = held @ least[: len(held), :, place] + beyond[:, place]
         return float(self.grid[bounds.argmax()])
 
     def divided(self, load: int) -> Parts:
@@ -399,8 +393,8 @@ class Roster:
         cost += paid[self._owner] * self._pace
         cost += ends[self._owner] * self._end
         grid = self._grid(cost)
-        plain, least, beyond = self._by_price(cost, grid)
-        bounds = self._bounds(plain, least, beyond)
+        least, beyond = self._by_price(cost, grid)
+        bounds = self._bounds(least, beyond)
         ceilings = self._ceilings(within)
         is_out = self._is_out | (bounds > NEVER / 2.0)
         for lightest, most in zip(self._lightest[2:], ceilings.T, strict=True):
@@ -417,8 +411,7 @@ class Roster:
                 ceilings=ceilings[place],
                 offset=float(offsets[place]),
                 bounds=bounds[loads, : len(rank.outline.frame.thresholds)],
-                priced=(plain[place], least[place], beyond[place]),
-                kinds=self._kinds,
+                priced=(least[place], beyond[place]),
             )
             for place, (rank, columns, loads) in enumerate(
                 zip(self.ranks, self._columns, self._loads, strict=True)
@@ -445,39 +438,33 @@ class Roster:
             row[: len(known)] = known
         return grid
 
-    def _by_price(self, cost: Floats, grid: Floats) -> tuple[Floats, Floats, Floats]:
+    def _by_price(self, cost: Floats, grid: Floats) -> tuple[Floats, Floats]:
         """Return what layers cost at the least for each price and largest transient.
 
-        That of a layer of a plain kind is [ranks, plain kinds, prices], of another one [ranks,
-        kinds, prices, transients]; [ranks, prices, transients] is what a layer with the transient
-        itself costs beyond, less what the room is worth.
+        That of a layer is [ranks, kinds, prices, transients]; [ranks, prices, transients] is what a
+        layer with the transient itself costs beyond, less what the room is worth.
         """
         each = grid[self._owner] * self._memory[:, None]
         each += cost[:, None]
         order, starts, cells = self._cells
-        ranks, _, levels = self._shape
-        own = np.full((ranks, len(self._kinds[1]), levels, grid.shape[1]), NEVER)
+        ranks, kinds, levels = self._shape
+        own = np.full((ranks, kinds, levels, grid.shape[1]), NEVER)
         by_cell = own.reshape(-1, grid.shape[1])
         by_cell[cells] = np.minimum.reduceat(each[order], starts, axis=0)
         least = np.minimum.accumulate(own, axis=2)
         beyond = np.where(self._has_choice[..., None], own - least, NEVER).min(axis=1)
-        beyond[self._has_plain, 0] = np.minimum(beyond[self._has_plain, 0], 0.0)
         beyond -= grid[:, None, :] * self._rooms[:, :, None]
-        plain = np.where(self._plain[..., None] >= 0, each[self._plain], NEVER)
-        return plain, np.ascontiguousarray(np.swapaxes(least, 2, 3)), np.swapaxes(beyond, 1, 2)
+        return np.ascontiguousarray(np.swapaxes(least, 2, 3)), np.swapaxes(beyond, 1, 2)
 
-    def _bounds(self, plain: Floats, least: Floats, beyond: Floats) -> Floats:
+    def _bounds(self, least: Floats, beyond: Floats) -> Floats:
         """Return the bounds of all loads by the largest transient, [loads, transients]."""
         levels = self._shape[2]
         bounds = np.empty((len(self._whose), levels))
         for place, loads in enumerate(self._loads):
-            alone, others = self._held_apart[place]
-            found = others @ least[place].reshape(others.shape[1], -1)
+            held = self._held[place]
+            found = held @ least[place].reshape(held.shape[1], -1)
             found += beyond[place].ravel()
-            found = found.reshape(len(found), -1, levels)
-            if alone.shape[1]:
-                found += (alone @ plain[place])[:, :, None]
-            found.max(axis=1, out=bounds[loads])
+            found.reshape(len(found), -1, levels).max(axis=1, out=bounds[loads])
         return bounds
 
     def _ceilings(self, within: Caps) -> Floats:
@@ -523,12 +510,6 @@ class Roster:
         return found
 
     @cached_property
-    def _held_apart(self) -> list[tuple[Floats, Floats]]:
-        """Return the loads of each rank, layers of plain kinds and others, [loads, kinds] each."""
-        plain, others = self._kinds
-        return [(held.take(plain, axis=1), held.take(others, axis=1)) for held in self._held]
-
-    @cached_property
     def _repeats(self) -> Floats:
         return np.array([rank.repeats for rank in self.ranks])
 
@@ -555,61 +536,23 @@ class Roster:
         return np.concatenate([rank.columns.memory for rank in self.ranks])
 
     @cached_property
-    def _kinds(self) -> tuple[Integers, Integers]:
-        """Return the plain kinds, and the others, of which there is one at least."""
-        is_plain = np.ones(self._shape[1], dtype=bool)
-        for rank in self.ranks:
-            frame = rank.outline.frame
-            kind, level = np.divmod(frame.cells, len(frame.thresholds))
-            sizes = np.bincount(rank.columns.kind, minlength=len(is_plain))
-            is_plain &= sizes <= 1
-            is_plain[kind[level > 0]] = False
-        if is_plain.all():
-            is_plain[:1] = False  # one at least has the largest transient
-        return np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
-
-    @cached_property
-    def _plain(self) -> Integers:
-        """Return the choice of every plain kind, [ranks, plain kinds], -1 where there is none."""
-        choices = np.full((self._shape[0], self._shape[1]), -1)
-        kinds = np.concatenate([rank.columns.kind for rank in self.ranks])
-        choices[self._owner, kinds] = np.arange(len(kinds))
-        return choices[:, self._kinds[0]]
-
-    @cached_property
-    def _has_plain(self) -> Booleans:
-        """Return which ranks have a choice of a plain kind, [ranks]."""
-        return np.asarray((self._plain >= 0).any(axis=1))
-
-    @cached_property
     def _cells(self) -> tuple[Integers, Integers, Integers]:
-        """Return choices by rank, kind and transient, where each cell begins, and the cells.
-
-        Those of plain kinds are left out.
-        """
-        others, levels = self._kinds[1], self._shape[2]
-        number = np.full(self._shape[1], -1)
-        number[others] = np.arange(len(others))
+        """Return choices by rank, kind and transient, where each cell begins, and the cells."""
+        _, kinds, levels = self._shape
         orders, starts, cells, total = [], [], [], 0
         for place, (rank, columns) in enumerate(zip(self.ranks, self._columns, strict=True)):
             frame = rank.outline.frame
             kind, level = np.divmod(frame.cells, len(frame.thresholds))
-            sizes = np.diff(frame.starts, append=len(frame.order))
-            kept = number[kind] >= 0
-            own = frame.order[kept.repeat(sizes)]
-            orders.append(own + columns.start)
-            starts.append(total + np.cumsum(sizes[kept]) - sizes[kept])
-            cells.append((place * len(others) + number[kind[kept]]) * levels + level[kept])
-            total += len(own)
+            orders.append(frame.order + columns.start)
+            starts.append(frame.starts + total)
+            cells.append((place * kinds + kind) * levels + level)
+            total += len(frame.order)
         return np.concatenate(orders), np.concatenate(starts), np.concatenate(cells)
 
     @cached_property
     def _has_choice(self) -> Booleans:
-        """Return where there is a choice with the transient itself, [ranks, kinds, transients].
-
-        The kinds are those that are not plain.
-        """
-        found = np.zeros((self._shape[0], len(self._kinds[1]), self._shape[2]), dtype=bool)
+        """Return where there is a choice with the transient itself, [ranks, kinds, transients]."""
+        found = np.zeros(self._shape, dtype=bool)
         found.reshape(-1)[self._cells[2]] = True
         return found
 
