@@ -1,4 +1,4 @@
-"""What was proven at some weights bounds the cost at others, and is as good between them."""
+"""What was proven at some weights bounds the cost at others."""
 
 from __future__ import annotations
 
@@ -44,20 +44,15 @@ def test_no_packing_costs_less_than_the_bound(seed: int) -> None:
         packed.add(None, known, NONE, float((parts @ known).min()))
 
 
-def test_between_weights_with_one_cheapest_packing_the_bound_is_its_cost() -> None:
-    """On lines and in triangles, and where all weights are multiplied."""
-    part = np.array([2.0, 3.0, 5.0])
-    corners = np.array([[1.0, 4.0, 0.2], [1.0, 6.0, 0.9], [1.0, 9.0, 0.1]])
+def test_at_multiples_of_known_weights_the_bound_is_the_cost() -> None:
+    """And elsewhere that of the largest multiple which is no more in any part."""
+    part, known = np.array([2.0, 3.0, 5.0]), np.array([1.0, 4.0, 0.5])
     packed = Packed()
-    for corner in corners:
-        packed.add(None, corner, NONE, float(corner @ part))
-    random = np.random.default_rng(0)
-    for shares in [*random.dirichlet(np.ones(3), size=50), np.array([0.3, 0.7, 0.0])]:
-        for factor in (1.0, 0.1, 7.0):
-            weights = factor * (shares @ corners)
-            assert packed.bound(weights, NONE) == pytest.approx(weights @ part, rel=1e-12)
-    outside = np.array([1.0, 20.0, 0.5])
-    assert 0.0 < packed.bound(outside, NONE) < outside @ part
+    packed.add(None, known, NONE, float(known @ part))
+    for factor in (1.0, 0.1, 7.0):
+        assert packed.bound(factor * known, NONE) == pytest.approx(factor * known @ part)
+    assert packed.bound(np.array([3.0, 8.0, 2.0]), NONE) == pytest.approx(2.0 * known @ part)
+    assert packed.bound(np.array([1.0, 4.0, 0.0]), NONE) == 0.0
 
 
 def test_what_holds_under_tighter_limits_says_nothing_under_looser_ones() -> None:
@@ -121,8 +116,8 @@ def test_known_packings_that_will_do_lie_near_a_bound_that_holds(seed: int) -> N
             assert found.cost - found.lower <= room + 1e-9 * found.cost
 
 
-def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are known between weights that were asked for."""
+def test_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are known at weights that were asked for."""
     asked = 0
 
     def counted(*args: object, **named: object) -> Packing:
@@ -131,12 +126,11 @@ def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.Mo
         return least_cost_within(*args, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr("planner.ilp.lagrangian_decomposition.least_cost_within", counted)
-    random = np.random.default_rng(0)
     for seed in range(20):
         rank = a_random_rank(seed)
-        for pace, end in random.uniform(0.4, 0.6, size=(50, 2)):
-            Roster(ranks=(rank,)).priced(pace, end, Caps())[0].packing(0, upper=1e6, effort=10_000)
-    assert asked < 0.5 * 20 * 50
+        for _ in range(10):
+            Roster(ranks=(rank,)).priced(0.4, 0.6, Caps())[0].packing(0, upper=1e6, effort=10_000)
+    assert asked == 20
 
 
 def test_what_cannot_be_packed_is_asked_for_once() -> None:
