@@ -13,8 +13,8 @@ What was used longest ago is let go of, and priced again when it is asked for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from planner.cost.layer_costs import (
     SecondsTable,
     StageFixed,
 )
-from planner.ilp.settings import PRICES_GATHERED, PRICES_KEPT
+from planner.ilp.settings import PRICES_KEPT
 
 Runs = tuple[tuple[int, int], ...]
 """The chain as (kind, blocks) of its parts of one kind."""
@@ -155,15 +155,6 @@ class HeldSheet(_Chain):
         layers = tuple(Held.of(layer) for layer in table.layers())
         return HeldSheet(layers=layers, chain=table.chain, fixed=table.fixed, limits=table.limits)
 
-    def of_rows(self, rows: Integers) -> HeldSheet:
-        """Return some of the prices."""
-        return HeldSheet(
-            layers=tuple(Held(layer.values.take(rows, axis=2)) for layer in self.layers),
-            chain=self.chain,
-            fixed=_fixed_of(self.fixed, rows),
-            limits=self.limits,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
@@ -177,76 +168,9 @@ class Sheet:
         """Return the sheet of a table."""
         return Sheet(spent=SpentSheet.of(table), held=HeldSheet.of(table.held()))
 
-    @staticmethod
-    def together(parts: Sequence[tuple[Sheet, Integers]]) -> Sheet:
-        """Return some prices of several sheets of the same choices, one's behind another's."""
-        sheets, rows = zip(*parts, strict=True)
-        spent, held = [sheet.spent for sheet in sheets], [sheet.held for sheet in sheets]
-        fixed = _fixed_together([own.fixed for own in spent], rows)
-        return Sheet(
-            spent=SpentSheet(
-                layers=tuple(Spent(values) for values in _layers_together(spent, rows)),
-                chain=spent[0].chain,
-                fixed=fixed,
-            ),
-            held=HeldSheet(
-                layers=tuple(Held(values) for values in _layers_together(held, rows)),
-                chain=held[0].chain,
-                fixed=fixed,
-                limits=held[0].limits,
-            ),
-        )
-
-
-def _layers_together(
-    sheets: Sequence[SpentSheet] | Sequence[HeldSheet], rows: Sequence[Integers]
-) -> list[Floats]:
-    """Return some prices of every layer, one sheet's behind another's."""
-    layers = zip(*(sheet.layers for sheet in sheets), strict=True)
-    return [
-        np.concatenate(
-            [own.values.take(some, axis=2) for own, some in zip(each, rows, strict=True)], axis=2
-        )
-        for each in layers
-    ]
-
-
-_FIXED = tuple(field.name for field in fields(StageFixed))
-
-
-def _fixed_of(fixed: StageFixed, rows: Integers) -> StageFixed:
-    return StageFixed(**{name: getattr(fixed, name)[rows] for name in _FIXED})
-
-
-def _fixed_together(fixed: Sequence[StageFixed], rows: Sequence[Integers]) -> StageFixed:
-    return StageFixed(
-        **{
-            name: np.concatenate(
-                [getattr(own, name)[some] for own, some in zip(fixed, rows, strict=True)]
-            )
-            for name in _FIXED
-        }
-    )
-
 
 Sheets = tuple[Sheet, ...]
 """Sheets of the same prices, one of each kind of device."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenedPrices:
-    """What a screen has priced: some seconds, and the bytes, in whose `rows` theirs are."""
-
-    spent: tuple[SpentSheet, ...]
-    held: tuple[HeldSheet, ...]
-    rows: Integers
-
-    def sheets(self) -> Sheets:
-        """Return the sheets of the rows."""
-        return tuple(
-            Sheet(spent=spent, held=held.of_rows(self.rows))
-            for spent, held in zip(self.spent, self.held, strict=True)
-        )
 
 
 class PriceBlocks:
@@ -255,7 +179,7 @@ class PriceBlocks:
     def __init__(self, price: Callable[[Integers], Sheets], *, device_kind_count: int) -> None:
         self._price = price
         self._device_kind_count = device_kind_count
-        self._kept: OrderedDict[int, Sheets | ScreenedPrices] = OrderedDict()
+        self._kept: OrderedDict[int, Sheets] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
 
@@ -270,21 +194,14 @@ class PriceBlocks:
         self._place.update({int(price): (block, row) for row, price in enumerate(prices)})
         return block
 
-    def keep(self, block: int, sheets: Sheets | ScreenedPrices) -> None:
-        """Keep a block's sheets, and let go of those that were used longest ago."""
-        self._kept[block] = sheets
-        while self._count() > PRICES_KEPT and len(self._kept) > 1:
-            self._kept.popitem(last=False)
-
     def sheets(self, block: int) -> Sheets:
         """Return a block's sheets, priced again if they were let go of."""
         if block not in self._kept:
-            self.keep(block, self._price(self._members[block]))
+            self._kept[block] = self._price(self._members[block])
+            while self._count() > PRICES_KEPT and len(self._kept) > 1:
+                self._kept.popitem(last=False)
         self._kept.move_to_end(block)
-        kept = self._kept[block]
-        if isinstance(kept, ScreenedPrices):
-            kept = self._kept[block] = kept.sheets()
-        return kept
+        return self._kept[block]
 
     def row(self, price: int) -> tuple[Sheets, int]:
         """Return the sheets of a block with a price, and its place in these."""
@@ -292,20 +209,6 @@ class PriceBlocks:
             self.add(np.array([price]))
         block, row = self._place[price]
         return self.sheets(block), row
-
-    def gathered(self, prices: Integers) -> tuple[Sheets, Integers] | None:
-        """Return sheets of prices with the row of each, None unless all are in memory and few."""
-        if len(prices) > PRICES_GATHERED or not all(map(self.is_at_hand, prices.tolist())):
-            return None
-        places = np.array([self._place[price] for price in prices.tolist()])
-        order = np.lexsort((places[:, 1], places[:, 0]))
-        blocks, starts = np.unique(places[order, 0], return_index=True)
-        rows = np.split(places[order, 1], starts[1:])
-        kept = [self.sheets(block) for block in blocks.tolist()]
-        sheets = tuple(
-            Sheet.together(list(zip(each, rows, strict=True))) for each in zip(*kept, strict=True)
-        )
-        return sheets, np.argsort(order)
 
     def _count(self) -> int:
         return sum(len(self._members[block]) for block in self._kept) * self._device_kind_count

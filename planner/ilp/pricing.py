@@ -37,7 +37,7 @@ from planner.ilp.batched_bounds import (
     rough_choices,
 )
 from planner.ilp.batched_chains import picked, ranks_of
-from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, ScreenedPrices, Sheet, SpentSheet
+from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, Sheet, SpentSheet
 from planner.ilp.instance import (
     Compared,
     Instance,
@@ -229,43 +229,17 @@ class Pricing:
             self.quick_bounds(unknown.tolist())
 
     def _screened(self, part: Integers, limits: Floats) -> Floats:
-        """Return bounds with memory of a block of configurations; the prices of what fits stay."""
-        known = self._screened_again(part, limits)
-        if known is not None:
-            return known
+        """Return bounds with memory of a block of configurations."""
         apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
-        held = self._each_kind.held(self._bytes_first[apart], self._choices)
 
         def seconds_of(needed: Integers) -> tuple[tuple[SpentSheet, ...], Integers]:
             prices, places = np.unique(self._price_of[part[needed]], return_inverse=True)
-            members = self._price_first[prices]
-            spent = self._each_kind.spent(members, self._choices)
-            own = np.searchsorted(apart, self._bytes_of[members])
-            both = ScreenedPrices(spent=spent, held=held, rows=own)
-            self._blocks.keep(self._blocks.add(prices), both)
-            return spent, places
+            return self._each_kind.spent(self._price_first[prices], self._choices), places
 
         return memory_bounds(
-            held,
+            self._each_kind.held(self._bytes_first[apart], self._choices),
             picked(self._fine, self._shape_of[part], rows),
             seconds_of=seconds_of,
-            fills=np.nan_to_num(self._fills[part]),
-            limits=limits,
-            refused=self._refused(part),
-        )
-
-    def _screened_again(self, part: Integers, limits: Floats) -> Floats | None:
-        """Return the same from prices that are in memory, None where some are not."""
-        prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        known = self._blocks.gathered(prices)
-        if known is None:
-            return None
-        sheets, places = known
-        rows, spent = places[rows], [sheet.spent for sheet in sheets]
-        return memory_bounds(
-            [sheet.held for sheet in sheets],
-            picked(self._fine, self._shape_of[part], rows),
-            seconds_of=lambda needed: (spent, rows[needed]),
             fills=np.nan_to_num(self._fills[part]),
             limits=limits,
             refused=self._refused(part),

@@ -84,7 +84,6 @@ SEGMENTS_KEPT = 256
 INSTANCES_KEPT = 96
 PRICES_KEPT = 1536
 """18 kB each for two kinds of blocks."""
-PRICES_GATHERED = 512
 
 # --- bounds of many configurations in arrays ---
 

@@ -136,26 +136,6 @@ def test_what_is_above_a_limit_stays_above_it() -> None:
     assert above > of_drawn(900, one_of=ONE_OF)
 
 
-def test_what_was_screened_is_screened_again_from_prices_in_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With the same bounds, in any order, and without pricing anything anew."""
-    again = 0
-    for seed, job, _ in solved():
-        pricing = priced(job.problem).pricing
-        first = pricing.memory_bounds(range(len(job.space.configurations)))
-        fitting = np.flatnonzero(np.isfinite(first))[::-1]
-        if not len(fitting):
-            continue
-        with monkeypatch.context() as patched:
-            patched.delattr("planner.ilp.pricing.bytes_table")
-            patched.delattr("planner.ilp.pricing.seconds_table")
-            found = pricing.memory_bounds(fitting.tolist())
-        assert found == pytest.approx(first[fitting], rel=1e-12), f"job {seed}"
-        again += len(fitting)
-    assert again > of_drawn(1000, one_of=ONE_OF)
-
-
 def test_no_bound_of_an_instance_exceeds_its_optimum() -> None:
     """The last bound before a solve, on real prices."""
     for seed, job, steps in solved():

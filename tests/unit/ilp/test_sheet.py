@@ -64,17 +64,3 @@ def test_a_sheet_has_the_sums_of_its_table() -> None:
         assert np.array_equal(held.transient, own.transient.T)
         assert np.array_equal(held.host, own.host.T)
         assert np.array_equal(held.host_activations, own.host_activations.T)
-
-
-def test_prices_of_several_sheets_stand_behind_one_another() -> None:
-    sheet = Sheet.of(a_table())
-    first, second = np.array([3, 0, 5]), np.array([1])
-    both = Sheet.together([(sheet, first), (sheet, second)])
-    every = np.concatenate([first, second])
-    for own, found in zip(sheet.spent.layers, both.spent.layers, strict=True):
-        assert np.array_equal(found.values, own.values[:, :, every])
-    alone = sheet.held.of_rows(every)
-    for bytes_alone, bytes_found in zip(alone.layers, both.held.layers, strict=True):
-        assert np.array_equal(bytes_found.values, bytes_alone.values)
-    assert np.array_equal(both.spent.fixed.sent_bytes, alone.fixed.sent_bytes)
-    assert both.held.limits == sheet.held.limits
