@@ -80,7 +80,6 @@ CONFIGURATIONS_KEPT = 2
 """A configuration is bounded, reduced and branched on in turn, beside one other."""
 FEW_KEPT = 12
 """Measures, levels and choices of a configuration, and of the ones before it."""
-SEGMENTS_KEPT = 256
 INSTANCES_KEPT = 96
 PRICES_KEPT = 1536
 """18 kB each for two kinds of blocks."""
@@ -127,7 +126,6 @@ PATTERN_UNITS_PER_PAIR = 0.0005
 
 # --- loads and cut points ---
 
-SEGMENT_CODES = 300_000
 LOAD_STATES = 4000
 SORTED_MARKS = 4_000_000
 SORTED_MARKS_EACH = 64
