@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pulp
 import pytest
 
@@ -17,3 +19,16 @@ def says_infeasible(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         return pulp.LpStatusInfeasible
 
     monkeypatch.setattr(pulp.HiGHS, "actualSolve", solve_or_not)
+
+
+def says_optimal(monkeypatch: pytest.MonkeyPatch, values: Sequence[float]) -> None:
+    """Let HiGHS call some values the optimum, while its bound is that of the true one."""
+    honest = pulp.HiGHS.actualSolve
+
+    def solve_and_lie(command: pulp.HiGHS, program: pulp.LpProblem) -> int:
+        status = honest(command, program)
+        for column, value in zip(program.variables(), values, strict=True):
+            column.varValue = value
+        return status
+
+    monkeypatch.setattr(pulp.HiGHS, "actualSolve", solve_and_lie)

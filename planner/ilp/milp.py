@@ -311,10 +311,19 @@ def _solution(
     values = tuple(column.varValue for column in columns)
     if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
         return _NOTHING_KNOWN
-    proven = proof == pulp.LpSolutionOptimal
-    if not proven and program.violation(values) > SOLVER_ROW_TOLERANCE:
+    if program.violation(values) > SOLVER_ROW_TOLERANCE:
         return _NOTHING_KNOWN
+    proven = proof == pulp.LpSolutionOptimal and _is_bounded(program, problem, values)
     return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)
+
+
+def _is_bounded(program: Program, problem: pulp.LpProblem, values: Sequence[float]) -> bool:
+    """Return whether HiGHS's own bound bears out that no values are better; CBC tells none."""
+    if problem.solverModel is None or not any(each.is_integer for each in program.variables):
+        return True
+    objective = sum(cost * values[column] for column, cost in program.objective)
+    bound = problem.solverModel.getInfo().mip_dual_bound
+    return bool(bound >= objective - SOLVER_FEASIBILITY * max(abs(objective), 1.0))
 
 
 def assignment_of(made: Formulation, solution: Solution) -> Assignment:

@@ -11,7 +11,7 @@ from planner.errors import SolverError
 from planner.ilp.engine import Effort
 from planner.ilp.formulation import Program, Variable
 from planner.ilp.milp import SolverName, Status, Within, available_solvers, solve
-from tests.false_solver import says_infeasible
+from tests.false_solver import says_infeasible, says_optimal
 
 both = pytest.mark.parametrize("solver", list(SolverName))
 
@@ -96,6 +96,22 @@ def test_a_solver_that_contradicts_itself_is_not_asked_again(
 ) -> None:
     """CBC gives the optimum in its place."""
     says_infeasible(monkeypatch, 2)
+    solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
+    assert (solution.status, solution.values) == (Status.OPTIMAL, pytest.approx((1.0, 1.0)))
+
+
+def test_an_optimum_above_the_solver_s_own_bound_is_no_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of x cost 6, where one of each costs 5."""
+    says_optimal(monkeypatch, (2.0, 0.0))
+    solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
+    assert (solution.status, solution.values) == (Status.FEASIBLE, (2.0, 0.0))
+
+
+def test_an_optimum_that_misses_a_row_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of x weighs 2 of 3: CBC gives the optimum in its place."""
+    says_optimal(monkeypatch, (1.0, 0.0))
     solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, pytest.approx((1.0, 1.0)))
 
