@@ -9,6 +9,7 @@ from api.dashboard.analysis_view import Asked, answer_of, asked
 from api.dashboard.comparison_view import strategy_url
 from api.dashboard.palette import STEP_PARTS
 from api.services.analyses import Analysis
+from planner.answers.safety_words import safety_words
 from planner.answers.simplicity_words import simplicity_words
 from planner.schema.plan import Plan
 from planner.schema.reasons import Objection, Reasons
@@ -35,6 +36,8 @@ class WhyView:
     simplicity: str | None
     reasons: Asked[Reasons]
     runner_up_url: str | None
+    safety: str | None
+    safety_url: str | None
     objections: tuple[AnsweredObjection, ...]
     is_running: bool
 
@@ -43,17 +46,27 @@ def why_view(plan: Plan, analyses: Sequence[Analysis]) -> WhyView:
     """Return the plan's reasons, and answers to what was asked about it."""
     reasons = asked(analyses, "reasons", Reasons)
     rival = None if reasons.answer is None else reasons.answer.runner_up
+    safety = None if reasons.answer is None else reasons.answer.safety
+    objective = plan.job.resolved.objective
     objections = tuple(_objection(plan, each) for each in analyses if each.kind == "why-not")
     return WhyView(
         plan=plan,
         simplicity=simplicity_words(plan),
         reasons=reasons,
         runner_up_url=None if rival is None else strategy_url(plan.id, rival.strategy),
+        safety=None if safety is None else _sentence(safety_words(safety, objective)),
+        safety_url=None
+        if safety is None or safety.strategy is None or not safety.cost_value
+        else strategy_url(plan.id, safety.strategy),
         objections=objections,
         is_running=any(
             each.state == "running" for each in analyses if each.kind in {"reasons", "why-not"}
         ),
     )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _objection(plan: Plan, analysis: Analysis) -> AnsweredObjection:

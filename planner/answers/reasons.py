@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.answers.heatmap import heatmap
 from planner.answers.runner_up import runner_up
+from planner.answers.safety import safety
 from planner.answers.shadow_price import shadow_prices
 from planner.cost.step import predict_simulated
 from planner.proof.verify import verify
@@ -58,9 +59,9 @@ def reasons(
         VerificationError: if the plan does not survive its own recomputation.
     """
     planned = planned_of(plan)
-    inquiry.tell("runner-up", 0, 3)
+    inquiry.tell("runner-up", 0, 4)
     rival = runner_up(planned, inquiry=inquiry)
-    inquiry.tell("shadow prices", 1, 3)
+    inquiry.tell("shadow prices", 1, 4)
     prices = tuple(
         shadow_prices(
             planned,
@@ -68,7 +69,9 @@ def reasons(
             inquiry=inquiry,
         )
     )
-    inquiry.tell("heatmap", 2, 3)
+    inquiry.tell("safety", 2, 4)
+    even = safety(planned, inquiry=inquiry)
+    inquiry.tell("heatmap", 3, 4)
     cells = None
     if axes is not None:
         cells = heatmap(
@@ -94,4 +97,5 @@ def reasons(
         objective_value=planned.value,
         device_count=planned.request.hardware.device_count,
         cluster_device_count=planned.asked.hardware.device_count,
+        safety=even,
     )

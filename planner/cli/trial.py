@@ -21,7 +21,7 @@ from planner.answers.explain import describe_strategy
 from planner.cli.template import Template, outcome_of
 from planner.schema.tuning import TuningTrial
 from planner.tuning.decision import NextTrial
-from planner.tuning.outcome import WARM_UP_STEPS, failure_of
+from planner.tuning.outcome import WARM_UP_STEPS, failure_of, took_too_long
 from planner.units import GIB
 
 _RUNS = "runs.jsonl"
@@ -29,11 +29,15 @@ _RUNS = "runs.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How trials are run: where files go, the script or a framework's job, the timed steps."""
+    """How trials are run: where files go, the script or a framework's job, the timed steps.
+
+    None goes on for longer than `seconds_most`.
+    """
 
     folder: Path
     script: Sequence[str]
     step_count: int
+    seconds_most: float
     template: Template | None = None
     device: str | None = None
 
@@ -47,11 +51,16 @@ def trial_of(following: NextTrial, launch: Launch, *, number: int) -> TuningTria
     plan_path.write_text(plan.to_json(), encoding="utf-8")
     started = time.monotonic()
     if launch.template is None:
-        code, said = _ended(_command(plan_path, launch), log=log)
-        outcome = _measured(launch.folder / _RUNS) if code == 0 else _failure(said, log, code)
+        outcome = _launched(_command(plan_path, launch), launch, log=log)
     else:
-        files, steps = launch.folder / f"trial-{number}", launch.step_count
-        outcome = outcome_of(plan, launch.template, folder=files, log=log, step_count=steps)
+        outcome = outcome_of(
+            plan,
+            launch.template,
+            folder=launch.folder / f"trial-{number}",
+            log=log,
+            step_count=launch.step_count,
+            seconds_most=launch.seconds_most,
+        )
     return TuningTrial.model_validate(
         {
             "strategy": plan.strategy,
@@ -76,8 +85,21 @@ def _command(plan_path: Path, launch: Launch) -> list[str]:
     return [*words, "--", *launch.script] if launch.script else words
 
 
-def _ended(command: Sequence[str], *, log: Path) -> tuple[int, str]:
-    """Return the exit code of a command and what it printed on stdout; messages go to `log`."""
+def _launched(command: Sequence[str], launch: Launch, *, log: Path) -> Mapping[str, Any]:
+    """Return what came of a run by the executor's launcher, as fields of a trial."""
+    try:
+        code, said = _ended(command, log=log, seconds_most=launch.seconds_most)
+    except subprocess.TimeoutExpired:
+        return took_too_long(launch.seconds_most)
+    return _measured(launch.folder / _RUNS) if code == 0 else _failure(said, log, code)
+
+
+def _ended(command: Sequence[str], *, log: Path, seconds_most: float) -> tuple[int, str]:
+    """Return the exit code of a command and what it printed on stdout; messages go to `log`.
+
+    Raises:
+        subprocess.TimeoutExpired: if it took longer than `seconds_most`, and was ended.
+    """
     with (
         log.open("wb") as messages,
         subprocess.Popen(
@@ -89,7 +111,7 @@ def _ended(command: Sequence[str], *, log: Path) -> tuple[int, str]:
         ) as process,
     ):
         try:
-            said, _ = process.communicate()
+            said, _ = process.communicate(timeout=seconds_most)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

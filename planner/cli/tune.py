@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
 import signal
 import subprocess
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     from planner.cli.trial import Launch
     from planner.schema.tuning import Tuning
 
-RUNS, STEPS = 10, 5
+RUNS, STEPS, TRIAL_MINUTES = 10, 5, 60.0
+_SECONDS_PER_MINUTE = 60.0
+_TRIALS_SUFFIX = ".trials"
 
 
 def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
@@ -68,6 +72,14 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             "--steps", min=1, max=100_000, metavar="K", help="Timed steps of each, after warm-up."
         ),
     ] = STEPS,
+    trial_minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--trial-minutes",
+            metavar="M",
+            help=f"End a trial that takes longer; {TRIAL_MINUTES:g} unless given.",
+        ),
+    ] = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
         typer.Option("--device", help="Kind of devices to run on; default: the plan's."),
@@ -84,6 +96,12 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         str | None,
         typer.Option(
             "--step-pattern", metavar="REGEX", help="With --template: how a step's time is printed."
+        ),
+    ] = None,
+    peak_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--peak-pattern", metavar="REGEX", help="With --template: how peak memory is printed."
         ),
     ] = None,
     on: Annotated[
@@ -135,14 +153,16 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     }
     limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
     here = {"script": script, "--device": device}
+    patterns = {"--step-pattern": step_pattern, "--peak-pattern": peak_pattern}
     there = {"--command": agent_command, "--argument": argument, "--detach": detach}
     if on is None:
         _refuse(there, "is for trials on a fleet, which --on names")
     else:
-        _refuse({**here, "--template": template}, "is for trials on this machine, without --on")
+        local = {**here, "--template": template, "--trial-minutes": trial_minutes}
+        _refuse(local, "is for trials on this machine, without --on")
         _check_new(out)
     if template is None:
-        _refuse({"--step-pattern": step_pattern}, "says what a job of --template prints")
+        _refuse(patterns, "says what a job of --template prints")
         check_extras("meshwright tune", "executor.agent" if on else "executor.launcher")
     else:
         _refuse(here, "is not for the job of --template")
@@ -162,26 +182,33 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             "job": request.job,
             "script": tuple(script or ()),
             "template": template,
+            "step_pattern": step_pattern,
+            "peak_pattern": peak_pattern,
             "budget": {"runs": runs, "minutes": minutes, "steps": steps},
             "planner_version": planner_version(),
         },
         source="the options",
     )
     launch = Launch(
-        folder=out.with_suffix(".trials"),
+        folder=out.with_suffix(_TRIALS_SUFFIX),
         script=asked.script,
         step_count=steps,
+        seconds_most=_trial_seconds(trial_minutes),
         template=None
         if template is None
         else read_template(
-            template, framework=request.job.resolved.framework, step_pattern=step_pattern
+            template,
+            framework=request.job.resolved.framework,
+            step_pattern=step_pattern,
+            peak_pattern=peak_pattern,
         ),
         device=device,
     )
     console = stderr() if json else stdout()
     with _sigterm_as_interrupt():
         if on is None:
-            tuning = _tuned(_resumed(asked, out, console), launch, out=out, console=console)
+            with _held(launch.folder, out):
+                tuning = _tuned(_resumed(asked, out, console), launch, out=out, console=console)
         else:
             words = fleet_options(on, agent_command, argument, detach=detach)
             said = _asked_of_fleet(asked, words)
@@ -198,6 +225,21 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
 def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> None:
     """Raise before the first trial where its results could not be kept, or its script not run."""
     check_place(out, option="--out")
+    folder = out.with_suffix(_TRIALS_SUFFIX)
+    if folder == out or (folder.exists() and not folder.is_dir()):
+        raise InputError(
+            f"leaves no place for the folder of its trials, {folder}",
+            field="--out",
+            value=str(out),
+            remedy="name another file, such as tuning.json",
+        )
+    if plan_out is not None and plan_out.resolve() == out.resolve():
+        raise InputError(
+            "is where all trials are kept",
+            field="--plan-out",
+            value=str(plan_out),
+            remedy="name another file than --out",
+        )
     if plan_out is not None:
         check_place(plan_out, option="--plan-out")
     if script and not Path(script[0]).is_file():
@@ -207,6 +249,20 @@ def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> No
             value=script[0],
             remedy="give the path of a Python script after --",
         )
+
+
+def _trial_seconds(minutes: float | None) -> float:
+    """Return how long a trial may take."""
+    if minutes is None:
+        return TRIAL_MINUTES * _SECONDS_PER_MINUTE
+    if not 0.0 < minutes < math.inf:
+        raise InputError(
+            "is no time that a trial may take",
+            field="--trial-minutes",
+            value=minutes,
+            remedy="give more than 0 minutes",
+        )
+    return minutes * _SECONDS_PER_MINUTE
 
 
 def _check_new(out: Path) -> None:
@@ -259,6 +315,8 @@ def _resumed(asked: Tuning, out: Path, console: Console) -> Tuning:
             raise _another(out, f"is a tuning of another {name}")
     if (kept.script, kept.template) != (asked.script, asked.template):
         raise _another(out, "is a tuning of another script, or of other arguments")
+    if (kept.step_pattern, kept.peak_pattern) != (asked.step_pattern, asked.peak_pattern):
+        raise _another(out, "has trials that were read by other patterns")
     if kept.trials:
         has = counted(len(kept.trials), "trial")
         console.print(f"going on from {out}, which has {has}", markup=False)
@@ -307,6 +365,30 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _held(folder: Path, out: Path) -> Iterator[None]:
+    """Hold the folder of trials, so that no other command tries the same and overwrites them.
+
+    Raises:
+        InputError: if another command is at it.
+    """
+    folder.mkdir(exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                "is being tuned into by another command",
+                field="--out",
+                value=str(out),
+                remedy="wait for its end, or name another file",
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def _keep(out: Path, tuning: Tuning) -> None:

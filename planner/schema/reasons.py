@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.schema.document import Document, Name, Part
+from planner.schema.document import Document, Name, Part, Ratio
 from planner.schema.job import Objective
 from planner.schema.plan import Amount, Certificate, MemoryBreakdown
 from planner.schema.strategy import Strategy
@@ -63,6 +63,26 @@ class Rival(Part):
     objective_value: Amount | None = None
     more_value: float | None = None
     more_ratio: float | None = None
+
+
+class Safety(Part):
+    """The best plan that is more likely than not to fit, and what asking for a higher chance costs.
+
+    `fits_probability` is its own chance, `asked_probability` the job's. `cost_seconds` is how much
+    longer the best plan with the chance that was asked for takes, `cost_value` the same of the
+    objective, in its unit, and `cost_ratio` the latter over what this plan has of it. It is
+    `proven` where both plans are. Without a `strategy` none was found in time.
+    """
+
+    asked_probability: Ratio
+    proven: bool
+    strategy: Strategy | None = None
+    description: str | None = None
+    fits_probability: Ratio | None = None
+    step_seconds: Amount | None = None
+    cost_seconds: float | None = None
+    cost_value: float | None = None
+    cost_ratio: float | None = None
 
 
 class Excess(Part):
@@ -150,7 +170,8 @@ class Reasons(Document):
 
     `objective_value` is what the plan has of what it was asked to be best at: seconds a step, cost
     per million tokens, bytes on the fullest device, or devices. The plan uses `device_count` of the
-    `cluster_device_count` devices that were asked about.
+    `cluster_device_count` devices that were asked about. `safety` is `null` where no chance of
+    fitting above one half is asked for.
     """
 
     plan_id: str
@@ -167,3 +188,4 @@ class Reasons(Document):
     objective_value: Amount | None = None
     device_count: int | None = None
     cluster_device_count: int | None = None
+    safety: Safety | None = None

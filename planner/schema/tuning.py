@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +16,13 @@ TRIALS_MOST = 100
 
 StepSeconds = Annotated[float, Field(gt=0)]
 Text = Annotated[str, Field(max_length=20_000)]
+
+
+class PeakKind(StrEnum):
+    """What a measured peak counts: live tensors alone, or all that the allocator held for them."""
+
+    TENSORS = "tensors"
+    RESERVED = "reserved"
 
 
 class TuningBudget(Part):
@@ -31,7 +39,8 @@ class TuningTrial(Part):
     `predicted`, `predicted_peak_bytes` and `fits_probability` are what was known before it ran,
     with all that earlier trials had taught, and `optimistic_seconds` what was proven then: of no
     plan that was not tried was the chance of a step below it more than one in ten. Peaks are of
-    live tensors on the fullest rank, as ranks count them. `step_seconds` are the steps after
+    the fullest rank, the predicted one of live tensors, the measured one of what
+    `peak_memory_kind` says. `step_seconds` are the steps after
     warm-up, of the slowest rank each, where it was measured; `reason` says why it was not, in one
     line, and `log` is the file (a service's path where its agents ran it, as run `run_id`) with all
     that it printed. `run_seconds` is how long it took from its start to its end.
@@ -46,6 +55,7 @@ class TuningTrial(Part):
     outcome: Literal["measured", "out_of_memory", "failed"]
     step_seconds: tuple[StepSeconds, ...] = ()
     peak_memory_bytes: Amount | None = None
+    peak_memory_kind: PeakKind = PeakKind.TENSORS
     reason: Text | None = None
     log: Text | None = None
     run_seconds: Amount = 0.0
@@ -88,8 +98,8 @@ class Tuning(Document):
     """All of a tuning, so that it goes on from its file: what was asked, and every trial.
 
     `script` is the training script with its arguments, empty for the reference model; `template` is
-    the command of another framework's job instead. Without a `certificate` it has not come to its
-    end.
+    the command of another framework's job instead, whose lines are read by the patterns where these
+    were given. Without a `certificate` it has not come to its end.
     """
 
     model: ResolvedModel
@@ -97,6 +107,8 @@ class Tuning(Document):
     job: ResolvedJob
     script: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()
     template: Text | None = None
+    step_pattern: Text | None = None
+    peak_pattern: Text | None = None
     budget: TuningBudget
     trials: Annotated[tuple[TuningTrial, ...], Field(max_length=TRIALS_MOST)] = ()
     certificate: MeasuredCertificate | None = None

@@ -9,8 +9,9 @@ job's calibration, by which searches and predictions go.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
@@ -19,10 +20,10 @@ from planner.ilp.problem import DEGREES
 from planner.planning import estimate
 from planner.requests.resolution import Request, resolved_request
 from planner.schema.job import Calibration, Job
-from planner.schema.measured_run import MeasuredRun
+from planner.schema.measured_run import MeasuredRun, MemoryClass
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
-from planner.schema.tuning import Tuning, TuningTrial
+from planner.schema.tuning import PeakKind, Tuning, TuningTrial
 from planner.tuning.choice import Degrees, Measured, Prospect
 from planner.tuning.peaks import PeakTrial, learnt_peaks, peak_trial
 from planner.tuning.spread import learnt_together
@@ -31,6 +32,9 @@ from planner.validation.case import Case
 
 _NAME = "of this tuning"
 _NO_CHANCE_ASKED = 0.5
+_MEMORY_CLASSES: Mapping[PeakKind, MemoryClass] = MappingProxyType(
+    {PeakKind.TENSORS: "torch_allocated", PeakKind.RESERVED: "torch_reserved"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +181,7 @@ def _case(request: Request, trial: TuningTrial) -> Case:
         run=MeasuredRun(
             steps_s=trial.step_seconds,
             peak_mem_gib=peak / GIB if peak else None,
-            mem_class="torch_allocated" if peak else None,
+            mem_class=_MEMORY_CLASSES[trial.peak_memory_kind] if peak else None,
         ),
         graph=request.model.resolved,
         cluster=request.cluster.resolved,

@@ -48,3 +48,9 @@ def all_failed(last: TuningTrial, *, remedy: str) -> InputError:
         value=last.log,
         remedy=f"correct what the log says, and {remedy}",
     )
+
+
+def took_too_long(seconds_most: float) -> Mapping[str, Any]:
+    """Return the fields of a trial that was ended because it went on for too long."""
+    minutes = seconds_most / 60.0
+    return failure_of(f"ended after {minutes:g} minutes, which --trial-minutes allows it")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.answers.objective_words import device_words, excess_words, value_words
+from planner.answers.safety_words import safety_words
 from planner.schema.job import Objective
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Rival, ShadowPrice
 from planner.units import GIB, format_bytes, format_seconds
@@ -27,6 +28,7 @@ def reasons_view(reasons: Reasons) -> RenderableType:
         *(Text(f"binds: {limit}") for limit in reasons.binding_constraints),
         *_part_line(reasons),
         *(Text(_price(price, reasons)) for price in reasons.shadow_prices),
+        *_safety(reasons),
         Text(_rival(reasons.runner_up, reasons)),
         *(line for objection in reasons.objections for line in _objection(objection)),
         *_heatmap(reasons.heatmap),
@@ -41,6 +43,11 @@ def _part_line(reasons: Reasons) -> Iterator[Text]:
             f"the plan uses {used} of {asked} devices: the runner-up is on as many, memory is "
             f"added to all {asked}"
         )
+
+
+def _safety(reasons: Reasons) -> Iterator[Text]:
+    if reasons.safety is not None:
+        yield Text(safety_words(reasons.safety, reasons.objective))
 
 
 def _price(price: ShadowPrice, reasons: Reasons) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.schema.plan import Interval
-from planner.schema.tuning import Tuning, TuningTrial
+from planner.schema.tuning import PeakKind, Tuning, TuningTrial
 from planner.tuning.words import certificate_lines
 from planner.units import format_bytes, format_seconds
 
@@ -44,4 +44,6 @@ def _peak(trial: TuningTrial) -> str:
     if trial.peak_memory_bytes is None or trial.predicted_peak_bytes is None:
         return ""
     measured, foreseen = map(format_bytes, (trial.peak_memory_bytes, trial.predicted_peak_bytes))
+    if trial.peak_memory_kind is PeakKind.RESERVED:
+        return f"; {measured} were reserved, {foreseen} predicted for tensors"
     return f"; tensors took {measured}, predicted {foreseen}"

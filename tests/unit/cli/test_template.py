@@ -35,16 +35,36 @@ def job(tmp_path, monkeypatch):
     """Run a Python script as a job of a framework; return the outcome and what it printed."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
-    def run(script, *, framework=Framework.TORCHTITAN, pattern=STEP, step_count=2):
+    def run(
+        script,
+        *,
+        framework=Framework.TORCHTITAN,
+        pattern=STEP,
+        peak_pattern=None,
+        step_count=2,
+        seconds_most=600.0,
+        pipeline=1,
+    ):
         (tmp_path / "train.py").write_text(script, encoding="utf-8")
         command = f"{sys.executable} {tmp_path}/train.py {{config}} {{folder}} {{steps}}"
-        template = read_template(command, framework=framework, step_pattern=pattern)
+        template = read_template(
+            command, framework=framework, step_pattern=pattern, peak_pattern=peak_pattern
+        )
         strategy = a_strategy(
-            tensor_parallel_degree=1, pipeline_parallel_degree=1, data_parallel_shard_degree=8
+            tensor_parallel_degree=1,
+            pipeline_parallel_degree=pipeline,
+            data_parallel_shard_degree=8 // pipeline,
         )
         plan, log = a_plan(strategy=strategy), tmp_path / "trial.log"
         folder = tmp_path / "trial"
-        outcome = outcome_of(plan, template, folder=folder, log=log, step_count=step_count)
+        outcome = outcome_of(
+            plan,
+            template,
+            folder=folder,
+            log=log,
+            step_count=step_count,
+            seconds_most=seconds_most,
+        )
         return outcome, log.read_text(encoding="utf-8")
 
     return run
@@ -112,3 +132,62 @@ def test_a_job_that_prints_no_timed_step_has_failed(job):
 
     assert outcome["outcome"] == "failed"
     assert outcome["reason"] == "fewer than 2 lines matched --step-pattern"
+
+
+STEPS = "for _ in range(3): print('step took 1 s')\n"
+MEMORY_LINES = [
+    f"[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 99.5 | max allocated: {peak} | "
+    "reserved: 8192.0 | max reserved: 8192.0"
+    for rank, peak in ((0, 2048.0), (4, 1024.0))
+]
+PEAKS = {  # what frameworks print beside or between their steps
+    Framework.MEGATRON_LM: ("\n".join(MEMORY_LINES), 2.0 * 2**30, "tensors"),
+    Framework.TORCHTITAN: (TITAN_LINE, 1.2 * 2**30, "reserved"),
+    Framework.DEEPSPEED: (DEEPSPEED_LINE, 1.2 * 2**30, "tensors"),
+}
+
+
+@pytest.mark.parametrize("framework", PEAKS)
+def test_the_highest_peak_that_a_framework_prints_is_read(job, framework):
+    printed, peak_bytes, kind = PEAKS[framework]
+    outcome, _ = job(f"print({printed!r})\n{STEPS}", framework=framework)
+
+    assert outcome["peak_memory_bytes"] == pytest.approx(peak_bytes)
+    assert outcome["peak_memory_kind"] == kind
+
+
+def test_one_rank_of_a_pipeline_does_not_say_what_the_fullest_takes(job):
+    """Megatron-LM prints a rank of each stage; torchtitan one, unless a pattern is said to."""
+    own = r"memory: (?P<reserved_gib>[\d.]+)GiB"
+    script = f"print({TITAN_LINE!r})\n{STEPS}"
+    assert "peak_memory_bytes" not in job(script, pipeline=2)[0]
+    assert job(script, pipeline=2, peak_pattern=own)[0]["peak_memory_kind"] == "reserved"
+    lines = "\n".join(MEMORY_LINES)
+    megatron, _ = job(f"print({lines!r})\n{STEPS}", framework=Framework.MEGATRON_LM, pipeline=2)
+    assert megatron["peak_memory_bytes"] == 2.0 * 2**30
+
+
+def test_a_pattern_reads_peaks_of_any_job_in_its_unit(job):
+    outcome, _ = job(
+        f"print('peak 3 MiB')\n{STEPS}", peak_pattern=r"peak (?P<allocated_mib>\d+) MiB"
+    )
+
+    assert (outcome["peak_memory_bytes"], outcome["peak_memory_kind"]) == (3.0 * 2**20, "tensors")
+
+
+def test_a_job_that_hangs_is_ended_and_has_failed(job):
+    outcome, _ = job("import threading; threading.Event().wait()\n", seconds_most=0.0)
+
+    assert outcome["outcome"] == "failed"
+    assert outcome["reason"] == "ended after 0 minutes, which --trial-minutes allows it"
+
+
+def test_what_a_job_leaves_behind_is_not_waited_for(job):
+    """A child that never ends holds the output open after the job has."""
+    outcome, _ = job(
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
+        "for seconds in (9, 2.5): print(f'step took {seconds} s')\n"
+    )
+
+    assert outcome == {"outcome": "measured", "step_seconds": (2.5,)}

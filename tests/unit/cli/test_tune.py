@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 
 import pytest
 
 from planner.cli.trial import _failure, _measured
 from planner.cli.views.tuning import end_lines, trial_line
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.schema.job import Job
 from planner.schema.plan import Interval
-from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, TuningTrial
+from planner.schema.tuning import MeasuredCertificate, PeakKind, Tuning, TuningBudget, TuningTrial
 from planner.tuning.words import claim
 from tests.builders import a_plan, a_strategy
 
@@ -80,6 +84,9 @@ def test_a_line_says_what_was_predicted_and_what_came_of_it():
     metered = a_trial(peak_memory_bytes=63.5 * gib, predicted_peak_bytes=60.0 * gib)
     line = trial_line(a_tuning(trials=(metered,)), 1)
     assert line.endswith("measured 500 ms; tensors took 63.5 GiB, predicted 60 GiB")
+    reserved = metered.model_copy(update={"peak_memory_kind": PeakKind.RESERVED})
+    line = trial_line(a_tuning(trials=(reserved,)), 1)
+    assert line.endswith("; 63.5 GiB were reserved, 60 GiB predicted for tensors")
     assert trial_line(tuning, 2).endswith("out of memory: CUDA; see a.log")
 
 
@@ -143,6 +150,13 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
     assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "0").stderr
     assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "nan").stderr
     assert "script: is no file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
+    same = command("tune", *CPU, *out, "--plan-out", str(tmp_path / "." / "tuning.json"))
+    assert "--plan-out: is where all trials are kept" in same.stderr
+    own = command("tune", *CPU, "--out", str(tmp_path / "a.trials"))
+    assert "--out: leaves no place for the folder of its trials" in own.stderr
+    for minutes in ("0", "-1", "nan", "inf"):
+        refused = command("tune", *CPU, *out, "--trial-minutes", minutes)
+        assert "--trial-minutes: is no time that a trial may take" in refused.stderr
     memory = command("tune", *CPU, *out, "--set", "objective=memory")
     assert "job.objective: is not what a tuning measures" in memory.stderr
     assert not (tmp_path / "tuning.json").exists()
@@ -154,7 +168,13 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
         (("--detach",), "--detach: is for trials on a fleet"),
         (("--on", "http://x", "--device", "cpu"), "--device: is for trials on this machine"),
         (("--on", "http://x", "--template", "sh {config}"), "--template: is for trials on this"),
+        (("--on", "http://x", "--trial-minutes", "5"), "--trial-minutes: is for trials on this"),
         (("--step-pattern", "x"), "--step-pattern: says what a job of --template prints"),
+        (("--peak-pattern", "x"), "--peak-pattern: says what a job of --template prints"),
+        (
+            ("--template", "sh {config}", *TITAN, "--peak-pattern", "(?P<gib>x)"),
+            "--peak-pattern: has to have one named group",
+        ),
         (("--template", "sh {config}", "--device", "cpu"), "--device: is not for the job of"),
         (("--template", "sh {config}"), "--framework: needs the framework whose job it is"),
         (("--template", "sh train.sh", *TITAN), "--template: takes nothing of a plan"),
@@ -172,4 +192,36 @@ def test_a_template_that_could_not_be_tried_is_refused_before_a_trial(
     refused = command("tune", *CPU, *out, *words)
     assert said in refused.stderr
     assert refused.exit_code == 1
+    assert not (tmp_path / "tuning.json").exists()
+
+
+def test_trials_read_by_other_patterns_are_not_gone_on_from(command, tmp_path):
+    path = tmp_path / "tuning.json"
+    request = resolved_request(
+        resolved_model("tiny-llama-cpu"),
+        resolved_cluster("2xcpu-gloo"),
+        Job(global_batch_size=8, sequence_length=64, framework="torchtitan"),
+    )
+    kept = a_tuning(
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        template="sh {config}",
+        step_pattern="a(?P<seconds>.)",
+        trials=(),
+    )
+    path.write_text(kept.to_json())
+    asked = ("tune", *CPU, *TITAN, "--out", str(path), "--template", "sh {config}")
+    refused = command(*asked, "--step-pattern", "b(?P<seconds>.)")
+    assert f"--out: has trials that were read by other patterns (got {path})" in refused.stderr
+
+
+def test_two_commands_do_not_tune_into_one_file(command, tmp_path):
+    folder = tmp_path / "tuning.trials"
+    folder.mkdir()
+    handle = os.open(folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    refused = command("tune", *CPU, "--out", str(tmp_path / "tuning.json"))
+    os.close(handle)
+    assert "--out: is being tuned into by another command" in refused.stderr
     assert not (tmp_path / "tuning.json").exists()

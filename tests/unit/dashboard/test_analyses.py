@@ -14,7 +14,7 @@ from planner.planning import plan
 from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.schema.job import Framework, Job, Stack
-from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons
+from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Safety
 from planner.schema.service import PlanLabels
 from planner.units import GIB
 from tests.builders import a_cluster, a_model, a_plan
@@ -211,3 +211,38 @@ def test_the_page_of_reasons_speaks_of_what_the_plan_is_best_at():
     text = page("why.html", view=why_view(a_plan(), [asked]), labels=PlanLabels()).body.decode()
     assert "What one more GiB saves of 4 GiB on the fullest device" in text
     assert ">1 GiB on the fullest device<" in text
+
+
+def test_the_page_of_reasons_says_what_safety_costs_and_compares_the_most_likely_plan():
+    chosen = a_plan()
+    found = Safety(
+        asked_probability=0.95,
+        proven=True,
+        strategy=chosen.strategy,
+        description="PP 2",
+        fits_probability=0.8,
+        step_seconds=2.0,
+        cost_seconds=0.05,
+        cost_value=0.05,
+        cost_ratio=0.025,
+    )
+    reasons = Reasons(
+        plan_id=chosen.id,
+        summary="a plan",
+        step_seconds=2.05,
+        binding_constraints=(),
+        shadow_prices=(),
+        runner_up=None,
+        objections=(),
+        heatmap=None,
+        search_count=1,
+        planner_version="test",
+        safety=found,
+    )
+    view = why_view(chosen, [an_analysis("reasons", "", document_json=reasons.model_dump_json())])
+    assert view.safety.startswith("A chance of fitting of 95% costs 50 ms a step (2.50%): ")
+    assert view.safety.endswith("PP 2, takes 2 s with a chance of 80.0%.")
+    assert view.safety_url.startswith("/compare?")
+    free = found.model_copy(update={"cost_value": 0.0})
+    document = reasons.model_copy(update={"safety": free}).model_dump_json()
+    assert why_view(chosen, [an_analysis("reasons", "", document_json=document)]).safety_url is None

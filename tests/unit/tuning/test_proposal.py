@@ -324,3 +324,16 @@ def test_where_nothing_is_likely_to_fit_any_more_the_likeliest_is_tried():
     second = first_of(tuning)
     assert first.prospect.fits_probability >= 0.95 > second.prospect.fits_probability
     assert second.strategy.micro_batch_size < first.strategy.micro_batch_size
+
+
+def test_reserved_memory_teaches_less_than_as_much_of_tensors():
+    """What an allocator holds beside tensors is expected of it, so that tensors took less."""
+    tuning = a_tuning()
+    strategy = next_of(tuning).candidates[0].strategy
+
+    def learnt(kind):
+        trial = a_trial(strategy, peak_memory_bytes=4.0 * GIB, peak_memory_kind=kind)
+        job = Knowledge.of(after(tuning, trial)).request.job.resolved
+        return job.calibration.peaks.log_ratio
+
+    assert learnt("reserved") < learnt("tensors")
