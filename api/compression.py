@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 # What is smaller fits into one packet. Level 6 takes half the time of 9 for 1 % more bytes.
 _LEAST_BYTES = 1024
 _LEVEL = 6
-# A plan of 64 stages has about 60 kB; at most 8 MiB are remembered.
+# A plan of 64 stages has about 60 kB; at most 2 MiB are remembered.
 _REMEMBERED_BYTES = 65_536
-_REMEMBERED_COUNT = 128
+_REMEMBERED_COUNT = 32
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 

@@ -36,7 +36,9 @@ def test_files_that_nobody_closes_are_written(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed_since_another_failed_has_written_its_files(tmp_path: Path) -> None:
-    termination = Termination(grace_seconds=0.0, directory=tmp_path, rank=1, begun=lambda: 3)
+    termination = Termination(
+        grace_seconds=0.0, directory=tmp_path, rank=1, begun=lambda: 3, has_failed=lambda: True
+    )
     status = _written_by(tmp_path / "log.csv", termination._die)
     assert os.WTERMSIG(status) == signal.SIGTERM
     assert (tmp_path / "log.csv").read_text() == "step,loss\n"
