@@ -106,8 +106,25 @@ def _unexpected(error: Exception) -> str:
 def _usage_message(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "meshwright"
+    option = getattr(error, "option_name", None)
+    argument = option and _argument_called(option, context)
+    if argument:
+        usage = " ".join([path, *_arguments(context)])
+        return f"{argument} is written without {option}: `{usage}`; see `{path} --help`"
     text = _one_line(error.format_message()).rstrip(".").replace("Value error, ", "")
     return f"{text}{_refused_value(error, text)}; see `{path} --help`"
+
+
+def _argument_called(option: str, context: Any) -> str | None:
+    """Return the argument that `option` was meant to name, as in `plan --model M`."""
+    name = option.lstrip("-").replace("-", "_")
+    return next((argument for argument in _arguments(context) if argument.lower() == name), None)
+
+
+def _arguments(context: Any) -> list[str]:
+    """Return the names of the command's arguments in their order: MODEL, CLUSTER."""
+    parameters = context.command.params if context is not None else []
+    return [p.name.upper() for p in parameters if p.param_type_name == "argument"]
 
 
 def _refused_value(error: TyperException, text: str) -> str:

@@ -90,6 +90,11 @@ def test_reader_that_goes_away_is_no_error_message(command, monkeypatch):
         (["fly"], "No such command 'fly'"),
         (["plan"], "Missing argument 'MODEL'"),
         (["plan", "m", "c", "--speed", "9"], "No such option: --speed"),
+        (
+            ["plan", "--model", "m"],
+            "MODEL is written without --model: `meshwright plan MODEL CLUSTER`",
+        ),
+        (["plan", "m", "--cluster=c"], "`meshwright plan MODEL CLUSTER`"),
         (["plan", "m", "c", "--precision", "bf17"], "'bf16', 'fp16', 'fp32', 'fp8'"),
         (["plan", "m", "c", "--global-batch-size", "many"], "'--global-batch-size'"),
         (["run", "p.json", "--steps", "0"], "'--steps'"),
