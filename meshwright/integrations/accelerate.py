@@ -33,6 +33,8 @@ from accelerate.utils import (
 from executor.apply.foreign_model import blocks_path, checkpoint_blocks, is_trained, modules_of
 from meshwright.integrations.foreign_run import (
     ForeignRun,
+    check_adapters,
+    check_length,
     check_model,
     check_placement,
     check_ranks,
@@ -40,6 +42,7 @@ from meshwright.integrations.foreign_run import (
     read_plan,
     row_counts,
     say,
+    unplanned_adapters,
 )
 from planner.errors import InputError
 from planner.exporters.accelerate import MIXED_PRECISION
@@ -136,8 +139,9 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
 
     def _prepare_blocks(self, model: Any) -> None:
         draft = self.run.draft
-        if hasattr(model, "config"):
-            check_model(model, draft)
+        check = check_model if hasattr(model, "config") else check_adapters
+        check(model, draft)
+        self._say_of_rank_0(*unplanned_adapters(model))
         path = blocks_path(model, draft.plan.model.resolved.block_count)
         if is_sharded(draft):
             kinds = {type(block).__name__ for block in model.get_submodule(path).children()}
@@ -149,6 +153,7 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
         """Note that a step begins; of the first one, hold the rows to the plan's micro-batch."""
         if not is_trained(model):
             return
+        check_length(named, self.run.draft)
         if not self._has_met_rows:
             self._has_met_rows = True
             planned = self.run.draft.strategy.micro_batch_size

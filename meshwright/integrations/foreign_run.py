@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from executor.step_clock import StepClock
 from planner.errors import InputError
 from planner.exporters.draft import Draft
 from planner.exporters.fully_sharded import is_sharded
+from planner.exporters.job_fields import unwritten_adapters
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.plan import Plan
 
@@ -69,17 +70,68 @@ def row_counts(batch: Any) -> Iterator[int]:
 
 
 def check_model(model: Any, draft: Draft) -> None:
-    """Return if a model of transformers has the planned sizes.
+    """Return if a model of transformers has the planned sizes and adapters.
 
     Raises:
-        InputError: naming the first size that is another.
+        InputError: naming the first that is another.
     """
+    check_adapters(model, draft)
     graph = draft.plan.model.resolved
     if graph.is_measured:
         return
     built = graph_from_huggingface(model.config.to_dict(), name=graph.name)
     for name in _SIZES:
         check_same(f"model.{name}", found=getattr(built, name), planned=getattr(graph, name))
+
+
+def check_adapters(model: Any, draft: Draft) -> None:
+    """Return if a module has the planned adapters, as PEFT puts them into a part of it, or none.
+
+    Raises:
+        InputError: if it has others.
+    """
+    kinds = (f"{item.peft_type.value} of rank {getattr(item, 'r', 0)}" for item in _configs(model))
+    found = sorted(kinds)
+    planned = draft.plan.job.resolved.adapters
+    expected = [] if planned is None else [f"LORA of rank {planned.rank}"]
+    check_same("adapters", found=found, planned=expected)
+
+
+def unplanned_adapters(model: Any) -> Iterator[str]:
+    """Yield a line if adapters are of what the plan counts none of: the weights of experts."""
+    for item in _configs(model):
+        if names := getattr(item, "target_parameters", None):
+            yield (
+                f"not as planned: adapters of {', '.join(names)} are trained, which are in no "
+                "plan's memory and time"
+            )
+
+
+def _configs(model: Any) -> Iterable[Any]:
+    """Return PEFT's configurations of a module's adapters, or of a part's."""
+    found = (getattr(module, "peft_config", None) for module in model.modules())
+    first: Mapping[str, Any] = next(filter(None, found), {})
+    return first.values()
+
+
+def check_length(inputs: Any, draft: Draft) -> None:
+    """Return if the rows of a batch are no longer than planned, where it names its tokens.
+
+    Raises:
+        InputError: if they are: memory was planned for shorter ones.
+    """
+    planned = draft.plan.job.resolved.sequence_length
+    tokens = inputs.get("input_ids") if isinstance(inputs, Mapping) else None
+    if planned is None or tokens is None:
+        return
+    found = tokens.shape[-1] * draft.strategy.context_parallel_degree
+    if found > planned:
+        raise InputError(
+            f"is more than the {planned} tokens that were planned",
+            field="sequence length",
+            value=found,
+            remedy=f"truncate rows to {planned} tokens, or plan for a sequence_length of {found}",
+        )
 
 
 def check_placement(model: Any, draft: Draft, *, remedy: str) -> None:
@@ -125,8 +177,10 @@ class ForeignRun:
         return self.draft.plan
 
     def first_lines(self) -> Iterator[str]:
-        """Yield a line for each loss of the plan in the framework."""
-        for loss in self.draft.losses:
+        """Yield a line for each loss of the plan in the framework; its adapters were checked."""
+        adapters = self.plan.job.resolved.adapters
+        checked = None if adapters is None else unwritten_adapters(adapters)
+        for loss in (item for item in self.draft.losses if item != checked):
             yield f"not as planned: {loss}"
 
     def last_line(self) -> str:

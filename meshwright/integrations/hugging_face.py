@@ -18,7 +18,7 @@ from planner.extras import check_extras
 
 check_extras(__name__, __name__)
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,17 @@ from accelerate.parallelism_config import ParallelismConfig
 from transformers import TrainerCallback, TrainingArguments
 from transformers.distributed.configuration_utils import DistributedConfig
 
+from executor.apply.foreign_model import is_trained
 from meshwright.integrations.foreign_run import (
     ForeignRun,
+    check_length,
     check_model,
     check_placement,
     check_ranks,
     check_same,
     read_plan,
     say,
+    unplanned_adapters,
 )
 from planner.exporters.draft import Draft
 from planner.exporters.hugging_face import loading_fields, settled_for_trainer, trainer_fields
@@ -82,6 +85,7 @@ class PlanCallback(TrainerCallback):
             InputError: if the Trainer cannot run the plan.
         """
         self._run = ForeignRun(_draft(read_plan(plan)))
+        self._hook: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Compare ranks, arguments and model with the plan.
@@ -98,8 +102,11 @@ class PlanCallback(TrainerCallback):
         check_same("auto_find_batch_size", found=args.auto_find_batch_size, planned=False)
         check_model(given["model"], draft)
         check_placement(given["model"], draft, remedy=_SPLIT)
+        if not getattr(given["model"].config, "is_encoder_decoder", False):
+            self._hook = given["model"].register_forward_pre_hook(self._meet, with_kwargs=True)
         if state.is_world_process_zero:
-            for line in self._run.first_lines():
+            own = (*unplanned_adapters(given["model"]), *_evaluation_lines(args, draft))
+            for line in (*self._run.first_lines(), *own):
                 say(line)
 
     def on_step_begin(self, *_args: Any, **_given: Any) -> None:
@@ -113,8 +120,24 @@ class PlanCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_given: Any) -> None:
         """Say how long steps took, beside the plan."""
         del args, control
+        if self._hook is not None:
+            self._hook.remove()
         if state.is_world_process_zero:
             say(self._run.last_line())
+
+    def _meet(self, model: Any, _inputs: Any, named: Any) -> None:
+        if is_trained(model):
+            check_length(named, self._run.draft)
+
+
+def _evaluation_lines(arguments: Any, draft: Draft) -> Iterator[str]:
+    """Yield a line if evaluation takes more rows at once than a step, which no plan counts."""
+    rows, planned = arguments.per_device_eval_batch_size, draft.strategy.micro_batch_size
+    if arguments.do_eval and rows > planned:
+        yield (
+            f"not as planned: evaluation takes {rows} rows at once, where a step has {planned}: "
+            f"their logits may not fit (per_device_eval_batch_size={planned})"
+        )
 
 
 def _draft(plan: Plan) -> Draft:

@@ -30,6 +30,8 @@ from executor.apply.foreign_model import (
 )
 from meshwright.integrations.foreign_run import (
     ForeignRun,
+    check_adapters,
+    check_length,
     check_ranks,
     check_same,
     read_plan,
@@ -92,6 +94,7 @@ class _Planned:
         count = draft.strategy.micro_batch_count
         check_same("accumulate_grad_batches", found=trainer.accumulate_grad_batches, planned=count)
         check_same("precision", found=trainer.precision, planned=_precision(draft))
+        check_adapters(self.lightning_module, draft)  # type: ignore[attr-defined]
 
     def on_train_start(self) -> None:
         """Say what is not as planned."""
@@ -101,6 +104,7 @@ class _Planned:
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Note that a step of the optimizer begins, with its first micro-batch."""
+        check_length(batch, self.run.draft)
         if batch_idx == 0:
             planned = self.run.draft.strategy.micro_batch_size
             for size in row_counts(batch):

@@ -124,11 +124,16 @@ def _losses(job: Job, target: str) -> Iterator[str]:
 
 def _loss(name: str, value: object) -> str:
     if isinstance(value, Adapters):
-        base = f", on a base of {value.base_bits} bits" if value.base_bits < 16 else ""
-        return (
-            f"no file makes adapters: the program has to wrap the model, as "
-            f"peft.get_peft_model does with LoraConfig(r={value.rank}){base}; without, it trains "
-            "all parameters, which takes more memory"
-        )
+        return unwritten_adapters(value)
     said = str(value).lower() if isinstance(value, bool) else str(value)
     return f"no file says {name} {said}, which the plan counts on: the program has to have it so"
+
+
+def unwritten_adapters(adapters: Adapters) -> str:
+    """Return the sentence of adapters that the program itself makes."""
+    base = f", on a base of {adapters.base_bits} bits" if adapters.base_bits < 16 else ""
+    return (
+        f"no file makes adapters: the program has to wrap the model, as peft.get_peft_model does "
+        f"with LoraConfig(r={adapters.rank}){base}; without, it trains all parameters, which takes "
+        "more memory"
+    )

@@ -51,6 +51,126 @@ def hugging_face_trainer(*, strategy: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def trainer_of_varied_rows(*, strategy: dict[str, Any]) -> dict[str, Any]:
+    """Train on rows grouped by length, evaluating after each step; repeat it in plain torch."""
+    from transformers import Trainer, TrainingArguments
+
+    from meshwright.integrations.hugging_face import PlanCallback, planned_arguments
+
+    plan = llama_plan(strategy)
+    own = {
+        "train_sampling_strategy": "group_by_length",
+        "dataloader_drop_last": True,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "remove_unused_columns": False,  # what is trained on is marked
+        "per_device_eval_batch_size": plan.strategy.micro_batch_size,
+    }
+    arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer() | own)
+    if arguments.fsdp or arguments.parallelism_config:
+        _let_accelerate_shard()
+    evaluated = [{"input_ids": row} for row in next(iter(global_batches(9, 1)))[0]]
+    collator = PaddingCollator()
+    trainer = Trainer(
+        llama(),
+        arguments,
+        data_collator=collator,
+        compute_loss_func=loss_in_double,
+        train_dataset=[{"input_ids": row, "is_trained": True} for row in rows_of_many_lengths()],
+        eval_dataset=evaluated,
+        callbacks=[PlanCallback(plan)],
+    )
+    with contextlib.redirect_stdout(io.StringIO()):
+        trainer.train()
+    steps = _rows_of_steps(collator.seen, plan.strategy.micro_batch_count or 1)
+    plain, losses, eval_losses = _plain_run_of_rows(steps, [row["input_ids"] for row in evaluated])
+    history = trainer.state.log_history
+    return {
+        "losses": [entry["loss"] for entry in history if "loss" in entry],
+        "plain_losses": losses,
+        "eval_losses": [entry["eval_loss"] for entry in history if "eval_loss" in entry],
+        "plain_eval_losses": eval_losses,
+        "row_counts": [len(rows) for rows in steps],
+        "token_counts": [sum(map(len, rows)) for rows in steps],
+        "parameter_error": parameter_error(trainer.model, plain),
+    }
+
+
+def loss_in_double(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor
+) -> torch.Tensor:
+    """Return the sum over its tokens, over those of the batch; transformers' is in fp32."""
+    logits, following = outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    total = nn.functional.cross_entropy(logits, following, reduction="sum")
+    return total / num_items_in_batch
+
+
+def rows_of_many_lengths() -> list[torch.Tensor]:
+    """Return rows of 4 to 16 tokens: for two ranks ten batches of two rows, and a row beyond."""
+    rows = training_rows()[:21]
+    return [row[: 4 + 5 * index % 13] for index, row in enumerate(rows)]
+
+
+class PaddingCollator:
+    """Pads rows on the right, and notes those that are trained on."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[list[int]]] = []
+
+    def __call__(self, rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Return a batch with a mask, whose padding has no labels."""
+        tokens = [row["input_ids"] for row in rows]
+        if "is_trained" in rows[0]:
+            self.seen.append([item.tolist() for item in tokens])
+        padded = nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+        ones = [torch.ones_like(item) for item in tokens]
+        mask = nn.utils.rnn.pad_sequence(ones, batch_first=True)
+        labels = padded.masked_fill(mask == 0, -100)
+        return {"input_ids": padded, "attention_mask": mask, "labels": labels}
+
+
+def _rows_of_steps(seen: list[list[list[int]]], batch_count: int) -> list[list[torch.Tensor]]:
+    """Return the rows of each step of an epoch, of all ranks, from what each rank has read."""
+    every: list[list[list[list[int]]]] = [[] for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather_object(every, seen)
+    return [
+        [
+            torch.tensor(row)
+            for batches in every
+            for batch in batches[first : first + batch_count]
+            for row in batch
+        ]
+        for first in range(0, len(seen), batch_count)
+    ]
+
+
+def _plain_run_of_rows(
+    steps: list[list[torch.Tensor]], evaluated: list[torch.Tensor]
+) -> tuple[nn.Module, list[float], list[float]]:
+    """Train row by row, without padding; return each step's loss a token, and the evaluated."""
+    model, losses, eval_losses = llama(), [], []
+    optimizer = undecayed(model.parameters())
+    for rows in steps:
+        optimizer.zero_grad()
+        loss = _loss_a_token(model, rows)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        with torch.no_grad():
+            eval_losses.append(_loss_a_token(model, evaluated).item())
+    return model, losses, eval_losses
+
+
+def _loss_a_token(model: nn.Module, rows: list[torch.Tensor]) -> torch.Tensor:
+    sums = [
+        nn.functional.cross_entropy(
+            model(input_ids=row[None]).logits[0, :-1], row[1:], reduction="sum"
+        )
+        for row in rows
+    ]
+    return torch.stack(sums).sum() / sum(len(row) - 1 for row in rows)
+
+
 def llama_plan(strategy: dict[str, Any]) -> Plan:
     """Return the plan of `strategy` for a small Llama of transformers."""
     return cpu_plan(model=hugging_face_graph("llama", tied=False), **strategy)
@@ -218,5 +338,6 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 FOREIGN_TASKS: tuple[Callable[..., Mapping[str, Any]], ...] = (
     hugging_face_trainer,
+    trainer_of_varied_rows,
     accelerate_loop,
 )

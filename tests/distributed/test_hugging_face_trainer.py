@@ -45,3 +45,16 @@ def test_the_trainer_trains_a_model_that_is_split_at_load(four_ranks: RankGroup)
     assert answer["parameter_error"] <= EXACT
     assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
     assert answer["kinds"] == ["DTensor"]
+
+
+@pytest.mark.parametrize("strategy", [REPLICAS, ZERO3], ids=["replicas", "zero3"])
+def test_rows_grouped_by_length_train_and_evaluate_as_in_plain_torch(
+    two_ranks: RankGroup, strategy: Fields
+) -> None:
+    """Steps have other numbers of tokens; the last has one micro-batch, and a row is left out."""
+    answer = two_ranks.run("trainer_of_varied_rows", strategy=strategy)
+    assert answer["row_counts"] == [GLOBAL_BATCH_SIZE, GLOBAL_BATCH_SIZE, GLOBAL_BATCH_SIZE // 2]
+    assert len(set(answer["token_counts"])) > 1
+    assert answer["parameter_error"] <= EXACT
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
+    assert answer["eval_losses"] == pytest.approx(answer["plain_eval_losses"], rel=SUMMED)
