@@ -623,7 +623,6 @@ def _nothing(rank: PricedRank) -> Patterns:
     empty = np.zeros(0)
     return Patterns(
         load=np.zeros(0, dtype=np.int64),
-        excess=empty,
         pace=empty,
         fill=empty,
         end=empty,

@@ -37,7 +37,6 @@ from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
 from planner.ilp.settings import (
     FINE_ROUNDING,
-    FRONTIER_NEAR_HEAD,
     PROOF_TOLERANCE,
     QUICK_BLOCK,
 )
@@ -286,13 +285,11 @@ class Frontier:
         return matters
 
     def next_indices(self, count: int, stage: Stage) -> list[int]:
-        """Return up to `count` configurations near the head that were looked into up to `stage`.
-
-        The first places of a heap hold small keys, if not the smallest: enough to price ahead.
-        """
-        near = [index for _, index in sorted(self._heap[: FRONTIER_NEAR_HEAD * count])]
-        looked_into = (self.stages[near] == stage).tolist() if near else []
-        return [index for index, is_so in zip(near, looked_into, strict=True) if is_so][:count]
+        """Return up to `count` waiting ones that were looked into up to `stage`, in key order."""
+        indices = np.array([index for _, index in self._heap], dtype=np.int64)
+        is_there = (self.stages[indices] == stage).tolist()
+        waiting = (one for one, is_so in zip(self._heap, is_there, strict=True) if is_so)
+        return [index for _, index in heapq.nsmallest(count, waiting)]
 
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""

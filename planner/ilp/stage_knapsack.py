@@ -17,38 +17,9 @@ Transient bounds: what given layers cost on one rank at the least, by their larg
 
 A knapsack has a bound for each largest transient (Knapsack).
 
-Shelf: the choices that layers of a rank may take beside those that it is filled up with.
-
-Sets of such choices are labels (Labels), rows of numbers: the reduced cost, the cost,
-the memory filled up with the bases and with the lighter ones, the layers of each kind that is used,
-and what is taken of every limit that binds, filled up with the bases and with the least.
-
-Labels: sets of layers beside those that a rank is filled up with, enumerated by reduced cost.
-
-A label stands for some layers of choices other than the bases, with the rest of every kind filled
-up by its base. It is a row of numbers that grow by the same with every layer of a choice, so that
-layers are added to all labels at once; which layers they are is said by the turns they came from.
-
-What is left out cannot be part of a packing that is sought:
-L1. a label whose reduced cost, with what its memory costs at the least, exceeds the gap (`_Waste`);
-L2. one that exceeds a limit even if the rest of each kind takes the least of it that there is;
-L3. one that another with as many layers of each kind equals or beats in cost, in memory and in what
-    it takes of every limit that binds: whatever completes the one completes the other, at no more
-    cost. The reduced cost is the cost and a price, not below 0, of the memory, so that the other
-    is within the gap too. The other may have fewer layers: more are left to its bases then.
-Where one of some choices is needed, labels begin with a layer of each.
-A limit that nothing within the gap can exceed is not looked at: of the layers of each kind
-no more than there are take the most, and the reduced costs of all of them fit into the gap.
-
-Packing: the exact least cost of given layers on one rank, a knapsack of a few equal items.
-
-With the best price lambda of memory under a largest transient, a layer of choice s costs its
-reduced cost beyond the bound of Knapsack: rc_s = c_s + lambda m_s, less the least of
-its kind. One kind, the filler, has two choices a and b that cost nothing beyond it; every other
-kind has one. All sets of other choices whose reduced costs fit between the bound and an upper bound
-are enumerated, near ones first, and the rest is filled with a and b in closed form. A set whose
-memory cannot be brought to the room for what is left of the gap is dropped on the way. So is one
-without a layer that has the largest transient itself: it is looked at under a lesser one.
+Packing: the exact least cost of given layers on one rank, of the sets of choices that fit between
+the bound and an upper bound (`planner.ilp.stage_patterns`), compared by cost, memory and limits.
+A set without a layer that has the largest transient itself is looked at under a lesser one.
 
 Packed: what is known of the packings of one load at some weights, used at others.
 
@@ -61,23 +32,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance
 from planner.ilp.settings import (
     COMPARED_FROM,
     FEW_KEPT,
     FINE_ROUNDING,
     LABELS_MOST,
-    NEVER,
     ROUNDING,
-    TINY,
 )
+from planner.ilp.stage_patterns import Enumeration, LayerSets, sets_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,354 +345,6 @@ class TransientBounds:
         return float(tried[bound.argmax()])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shelf:
-    """The choices that labels are made of and what they are filled up with.
-
-    `kinds`, `cost`, `memory` and `reduced` are [columns], `taken` [limits, columns] what a layer
-    takes of the `limits` [limits] beside the memory, `held` [kinds] the layers. `bases` [kinds] are
-    columns; the one of the kind `filler` can be changed for `light`, which saves memory. Labels
-    have a layer of a `needed` [needed columns] one, of which none is a base, if there are any.
-    """
-
-    kinds: Integers
-    cost: Floats
-    memory: Floats
-    taken: Floats
-    limits: Floats
-    reduced: Floats
-    held: Integers
-    room: float
-    price: float
-    bases: Integers
-    filler: int
-    light: int
-    needed: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-
-    @cached_property
-    def used(self) -> Integers:
-        """Return the kinds that have layers, [used kinds]."""
-        return np.flatnonzero(self.held)
-
-    @cached_property
-    def place_of(self) -> dict[int, int]:
-        """Return the places of the kinds among those that are used."""
-        return {kind: place for place, kind in enumerate(self.used.tolist())}
-
-    @cached_property
-    def own_base(self) -> Integers:
-        """Return the base of every column's kind, [columns]."""
-        return self.bases[self.kinds]
-
-    @cached_property
-    def lightest(self) -> Floats:
-        """Return the least that a layer of each kind takes, [limits, kinds]; 0 of absent kinds."""
-        least = np.full((len(self.held), len(self.limits)), np.inf)
-        np.minimum.at(least, self.kinds, self.taken.T)
-        return np.where(np.isfinite(least), least, 0.0).T
-
-    @cached_property
-    def lighter(self) -> Floats:
-        """Return the memory of a layer of the lighter base of each kind, [kinds]."""
-        lighter = self.memory[self.bases].copy()
-        lighter[self.filler] = self.memory[self.light]
-        return lighter
-
-    def start(self, binding: Integers) -> Floats:
-        """Return the label of no other layers at all, [1, numbers]."""
-        held = self.held[self.used].astype(np.float64)
-        bases = self.bases[self.used]
-        first = [0.0, held @ self.cost[bases], held @ self.memory[bases]]
-        first += [held @ self.lighter[self.used], *np.zeros(len(self.used))]
-        filled = self.taken[binding][:, bases] @ held
-        least = self.lightest[binding][:, self.used] @ held
-        return np.concatenate([first, filled, least])[None, :]
-
-    def added(self, binding: Integers) -> Floats:
-        """Return what a layer of each choice adds to the numbers of a label, [columns, numbers]."""
-        taken, base = self.taken[binding], self.own_base
-        one_hot = self.kinds[:, None] == self.used[None, :]
-        fixed = [self.reduced, self.cost - self.cost[base], self.memory - self.memory[base]]
-        fixed.append(self.memory - self.lighter[self.kinds])
-        filled = taken - taken[:, base]
-        least = taken - self.lightest[binding][:, self.kinds]
-        return np.concatenate([np.stack(fixed), one_hot.T, filled, least]).T
-
-    def binding(self, order: Integers, gap: float) -> Integers:
-        """Return the limits that labels of some columns within the gap might exceed."""
-        held = self.held[self.used].astype(np.float64)
-        bases = self.taken[:, self.bases[self.used]].copy()
-        swapped = self.place_of[self.filler]
-        bases[:, swapped] = np.maximum(bases[:, swapped], self.taken[:, self.light])
-        if not len(order):
-            return np.flatnonzero(bases @ held > self.limits)
-        more = np.maximum(self.taken[:, order] - self.taken[:, self.own_base[order]], 0.0)
-        rate = np.full(more.shape, np.inf)
-        np.divide(more, self.reduced[order], out=rate, where=self.reduced[order] > 0.0)
-        by_gap = np.where(more > 0.0, rate, 0.0).max(axis=1) * gap
-        by_kind = np.zeros(len(self.limits))
-        for kind, number in zip(self.used.tolist(), held.tolist(), strict=True):
-            own = self.kinds[order] == kind
-            by_kind += number * more[:, own].max(axis=1, initial=0.0)
-        most = bases @ held + np.minimum(by_kind, by_gap) * (1.0 + ROUNDING)
-        return np.flatnonzero(most > self.limits)
-
-
-_REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4  # as in `Shelf.start`
-
-
-class Turn(NamedTuple):
-    """What became of labels: the first `stayed` are as they were, and those behind them new.
-
-    Of the latter, `before` says which label each was, and `number` how many layers of the `column`
-    it has more.
-    """
-
-    column: int
-    stayed: int
-    before: Integers
-    number: Integers
-
-    @staticmethod
-    def left(kept: Integers) -> Turn:
-        """Return the turn after which some labels are left."""
-        return Turn(column=0, stayed=0, before=kept, number=np.zeros(len(kept), dtype=np.int64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
-    """Labels [labels, numbers], the limits that are among these, and the turns that made them."""
-
-    shelf: Shelf
-    rows: Floats
-    binding: Integers
-    turns: tuple[Turn, ...] = ()
-
-    def cost(self) -> Floats:
-        """Return the cost of labels filled up with the bases, [labels]."""
-        cost: Floats = self.rows[:, _COST]
-        return cost
-
-    def memory(self) -> Floats:
-        """Return the memory of labels filled up with the bases, [labels]."""
-        memory: Floats = self.rows[:, _FULL]
-        return memory
-
-    def taken(self) -> Floats:
-        """Return what they take of each binding limit, [binding limits, labels]."""
-        first = _FIXED + len(self.shelf.used)
-        taken: Floats = self.rows[:, first : first + len(self.binding)].T
-        return taken
-
-    def filled(self) -> Floats:
-        """Return how many layers of the filler's kind its base fills up, [labels]."""
-        place = _FIXED + self.shelf.place_of[self.shelf.filler]
-        left: Floats = float(self.shelf.held[self.shelf.filler]) - self.rows[:, place]
-        return left
-
-    def counts(self, label: int) -> Integers:
-        """Return the layers of a label by column, filled up with the bases, [columns]."""
-        shelf = self.shelf
-        counts = np.zeros(len(shelf.kinds), dtype=np.int64)
-        for turn in reversed(self.turns):
-            if (place := label - turn.stayed) >= 0:
-                counts[turn.column] += turn.number[place]
-                label = int(turn.before[place])
-        left = shelf.held.copy()
-        np.subtract.at(left, shelf.kinds, counts)
-        for kind in shelf.used.tolist():
-            counts[shelf.bases[kind]] += left[kind]
-        return counts
-
-
-def bases_alone(shelf: Shelf) -> Labels:
-    """Return the one label of no other layers at all, under all limits."""
-    every = np.arange(len(shelf.limits))
-    return Labels(shelf=shelf, rows=shelf.start(every), binding=every)
-
-
-def labels_within(shelf: Shelf, gap: float, *, most: int) -> tuple[Labels, float]:
-    """Return all labels with a reduced cost within `gap`, or within less.
-
-    Where there are more than `most` as they are compared, only those within a smaller gap are kept,
-    which is returned.
-    """
-    order = np.argsort(shelf.reduced, kind="stable")
-    known = {*shelf.bases[shelf.used].tolist(), shelf.light}
-    columns = [c for c in order[shelf.reduced[order] <= gap].tolist() if c not in known]
-    order = np.array(columns, dtype=np.int64)
-    binding = shelf.binding(order, gap)
-    walk = _Walk(shelf=shelf, binding=binding, added=shelf.added(binding))
-    rows, turns = walk.start(gap)
-    found = _Found(walk=walk, waste=_Waste.of(shelf, order), gap=gap, rows=rows, turns=turns)
-    slack = ROUNDING * gap
-    for place, column in enumerate(columns):
-        if shelf.reduced[column] > found.gap - found.least + slack:
-            break
-        found.extend(column, place)
-        if len(found.rows) > found.crowd:
-            found.thin(place, most)
-    if columns:
-        found.keep(found.affordable(len(columns) - 1))
-    labels = Labels(shelf=shelf, rows=found.rows, binding=binding, turns=tuple(found.turns))
-    return labels, found.gap
-
-
-@dataclass(slots=True, kw_only=True)
-class _Found:
-    """Labels that were found so far, within a gap, and the turns that made them.
-
-    `least` is the least reduced cost of any; they are compared when they are more than a `crowd`.
-    """
-
-    walk: _Walk
-    waste: _Waste
-    gap: float
-    rows: Floats
-    turns: list[Turn]
-    least: float = field(init=False)
-    crowd: int = COMPARED_FROM
-
-    def __post_init__(self) -> None:
-        """Find the least reduced cost."""
-        self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
-
-    def extend(self, column: int, place: int) -> None:
-        """Add the labels with layers of one more column, at a place in their order."""
-        before, number = self.walk.further(self.rows, column, self.gap)
-        if not len(before):
-            return
-        more = self.rows.take(before, axis=0) + number[:, None] * self.walk.added[column]
-        is_apt = self.waste.reduced(more, place) <= self.gap
-        own = (is_apt & self.walk.keeps_limits(more)).nonzero()[0]
-        if len(own):
-            self.turns.append(Turn(column, len(self.rows), before[own], number[own]))
-            self.rows = np.concatenate([self.rows, more[own]])
-
-    def affordable(self, place: int) -> Integers:
-        """Return the labels that are within the gap with what memory costs them (L1)."""
-        return (self.waste.reduced(self.rows, place) <= self.gap).nonzero()[0]
-
-    def thin(self, place: int, most: int) -> None:
-        """Keep what nothing beats; where that is more than `most`, what is in a smaller gap."""
-        kept = self.affordable(place)
-        kept = kept[self.walk.unbeaten(self.rows[kept])]
-        if len(kept) > most:
-            reduced = self.rows[kept, _REDUCED]
-            self.gap = float(np.partition(reduced, most // 4)[most // 4])
-            kept = kept[reduced < self.gap]
-        self.keep(kept)
-        self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
-        self.crowd = max(COMPARED_FROM, 2 * len(self.rows))
-
-    def keep(self, kept: Integers) -> None:
-        """Keep some of the labels alone."""
-        self.turns.append(Turn.left(kept))
-        self.rows = self.rows[kept]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Walk:
-    """What labels grow by, turn after turn; `added` is [columns, numbers]."""
-
-    shelf: Shelf
-    binding: Integers
-    added: Floats
-
-    def start(self, gap: float) -> tuple[Floats, list[Turn]]:
-        """Return the labels with a layer of a needed column each; without any, that of none."""
-        shelf, rows = self.shelf, self.shelf.start(self.binding)
-        turns: list[Turn] = []
-        if not len(shelf.needed):
-            return rows, turns
-        columns = shelf.needed[shelf.reduced[shelf.needed] <= gap]
-        one, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for stayed, column in enumerate(columns.tolist(), start=1):
-            rows = np.concatenate([rows, rows[:1] + self.added[column]])
-            turns.append(Turn(column, stayed, none, one))
-        turns.append(Turn.left(np.arange(1, len(rows))))
-        return rows[1:], turns
-
-    def further(self, rows: Floats, column: int, gap: float) -> tuple[Integers, Integers]:
-        """Return which labels can have layers of one more column, and how many: all numbers."""
-        shelf = self.shelf
-        kind, cost = int(shelf.kinds[column]), float(shelf.reduced[column])
-        most = float(shelf.held[kind]) - rows[:, _FIXED + shelf.place_of[kind]]
-        if cost > 0.0:
-            most = np.minimum(most, (gap - rows[:, _REDUCED]) * ((1.0 + ROUNDING) / cost))
-        before = (most >= 1.0).nonzero()[0]
-        times = most[before].astype(np.int64)
-        if len(before) and int(times.max()) > 1:
-            before = before.repeat(times)
-            return before, np.arange(1, len(before) + 1) - (times.cumsum() - times).repeat(times)
-        return before, times
-
-    def keeps_limits(self, rows: Floats) -> Booleans:
-        """Return which labels keep the limits, with the least of what they are filled up with."""
-        if not len(self.binding):
-            return np.ones(len(rows), dtype=bool)
-        least = rows[:, -len(self.binding) :]
-        return np.asarray((least <= self.shelf.limits[self.binding]).all(axis=1))
-
-    def unbeaten(self, rows: Floats) -> Integers:
-        """Return the labels that no other of as many layers beats, in order (L3).
-
-        Where limits bind, none is left out.
-        """
-        if len(self.binding):
-            return np.arange(len(rows))
-        used = len(self.shelf.used)
-        base = float(self.shelf.held.max()) + 1.0
-        layers = rows[:, _FIXED : _FIXED + used] @ base ** np.arange(used)
-        order = np.lexsort((rows[:, _FULL], rows[:, _COST], layers))
-        rank = np.empty(len(rows), dtype=np.int64)
-        rank[np.argsort(rows[order, _FULL], kind="stable")] = np.arange(len(rows))
-        group = np.cumsum(np.diff(layers[order], prepend=layers[order[0]]) != 0.0)
-        place = rank - group * (len(rows) + 1)
-        return np.sort(order[place <= np.minimum.accumulate(place)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waste:
-    """What memory that is left free, or missing, costs a label at the least.
-
-    `less` and `more` [turns] are the least reduced cost of a byte, saved or added, by the columns
-    whose turn is yet to come.
-    """
-
-    room: float
-    less: Floats
-    more: Floats
-
-    @staticmethod
-    def of(shelf: Shelf, order: Sequence[int] | Integers) -> _Waste:
-        columns = np.asarray(order, dtype=np.int64)
-        memory, reduced = shelf.memory[columns], shelf.reduced[columns]
-        added = memory - shelf.memory[shelf.own_base[columns]]
-        saved = shelf.lighter[shelf.kinds[columns]] - memory
-        return _Waste(
-            room=shelf.room,
-            less=_least_behind(reduced, saved, np.inf),
-            more=_least_behind(reduced, added, shelf.price),
-        )
-
-    def reduced(self, rows: Floats, turn: int) -> Floats:
-        """Return the reduced cost that labels come to at the least, [labels]."""
-        paid = np.maximum(self.room - rows[:, _FULL], 0.0) * self.more[turn]
-        less = min(float(self.less[turn]), NEVER)
-        paid += np.maximum(rows[:, _LIGHT] - self.room, 0.0) * less
-        return np.asarray(rows[:, _REDUCED] + paid)
-
-
-def _least_behind(cost: Floats, change: Floats, known: float) -> Floats:
-    """Return the least cost of a byte by the columns behind each, `known` at most, [columns]."""
-    rate = np.full(len(cost), np.inf)
-    np.divide(cost, change, out=rate, where=change > 0.0)
-    behind = np.append(rate[1:], known)[::-1]
-    least: Floats = np.minimum.accumulate(behind)[::-1]
-    return least
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
     """The least cost found with its layers by column, and a lower bound: equal where proven.
@@ -769,8 +391,7 @@ def least_cost_within(
             break
         bounds.done[place] = True
         at = bounds.reduced(place)
-        search = _Search(own=bounds.own, at=at, effort=effort, will_do=will_do)
-        found = search.run(limit, lower)
+        found = _packed(bounds.own, at, limit, lower, effort=effort, will_do=will_do)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
@@ -780,119 +401,59 @@ def least_cost_within(
     return Packing(lower=min(lower, best.cost), cost=best.cost, counts=best.counts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Search:
-    """The enumeration under one largest transient."""
+def _packed(
+    knapsack: Knapsack, at: Reduced, upper: float, enough: float, *, effort: int, will_do: float
+) -> Packing:
+    """Return the cheapest packing below `upper` under one largest transient.
 
-    own: Knapsack
-    at: Reduced
-    effort: int
-    will_do: float
-
-    def run(self, upper: float, enough: float) -> Packing:
-        """Return the cheapest packing below `upper`, after a look at the bases alone.
-
-        Nothing is looked at beyond `enough`, nor further where there were too many sets.
-        """
-        shelf = self._shelf()
-        best = Packing(lower=upper, cost=float("inf"))
-        found = self._filled(bases_alone(shelf))
-        if found is not None and found.cost < best.cost:
-            best = found
-        looked = max(self.at.known - self.at.bound, 0.0)
-        gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + ROUNDING)
-        if looked < gap and best.cost > self.will_do:
-            labels, looked = labels_within(shelf, gap, most=self.effort)
-            found = self._filled(labels)
-            if found is not None and found.cost < best.cost:
-                best = found
-        gap = min(upper, best.cost, enough) - self.at.bound
-        lower = min(self.at.bound + min(gap, looked), best.cost)
-        if best.cost >= upper:
-            return Packing(lower=lower, cost=float("inf"))
-        return Packing(lower=lower, cost=best.cost, counts=best.counts)
-
-    def _shelf(self) -> Shelf:
-        """Return the choices with the free-of-charge column of each kind, and the filler's two.
-
-        The filler has the widest pair; its corners are those beside what is left for each layer.
-        """
-        memory, cost = (each[self.at.columns] for each in (self.own.memory, self.own.cost))
-        flat = self.at.reduced <= FINE_ROUNDING * max(float(np.abs(cost).max()), TINY)
-        bases = np.zeros(len(self.at.held), dtype=np.int64)
-        widest, filler, lighter = -1.0, 0, 0
-        for k in np.flatnonzero(self.at.held).tolist():
-            own = np.flatnonzero(flat & (self.at.kinds == k))
-            heavy, light = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
-            bases[k] = heavy
-            width = float(memory[heavy] - memory[light]) * self.at.held[k]
-            if width > widest:
-                widest, filler, lighter = width, k, light
-        return Shelf(
-            kinds=self.at.kinds,
-            cost=cost,
-            memory=memory,
-            taken=self.own.taken[:, self.at.columns],
-            limits=self.own.limits,
-            reduced=self.at.reduced,
-            held=self.at.held,
-            room=self.at.room,
-            price=self.at.price,
-            bases=bases,
-            filler=filler,
-            light=lighter,
-            needed=self._needed(bases, lighter),
-        )
-
-    def _needed(self, bases: Integers, lighter: int) -> Integers:
-        """Return the columns of which labels have one, none where a base is one of them."""
-        known = {*bases[np.flatnonzero(self.at.held)].tolist(), lighter}
-        return self.at.needed[:0] if known & set(self.at.needed.tolist()) else self.at.needed
-
-    def _filled(self, labels: Labels) -> Packing | None:
-        """Return the cheapest label filled up with the bases, None where none fits."""
-        shelf = labels.shelf
-        heavy, light = int(shelf.bases[shelf.filler]), shelf.light
-        saved = float(shelf.memory[heavy] - shelf.memory[light])
-        lighter, most = _needed(labels.memory() - self.at.room, saved), labels.filled()
-        for place, filled in zip(labels.binding.tolist(), labels.taken(), strict=True):
-            added = float(shelf.taken[place, light] - shelf.taken[place, heavy])
-            over = filled - shelf.limits[place]
-            lighter, most = _narrowed(over, added, lighter, most)
-        fits = lighter <= most
-        if not fits.any():
-            return None
-        lighter = np.where(fits, lighter if shelf.cost[light] >= shelf.cost[heavy] else most, 0.0)
-        cost = labels.cost() + lighter * (shelf.cost[light] - shelf.cost[heavy])
-        label = int(np.where(fits, cost, np.inf).argmin())
-        own = labels.counts(label)
-        own[heavy] -= int(lighter[label])
-        own[light] += int(lighter[label])
-        counts = np.zeros(len(self.own.cost), dtype=np.int64)
-        counts[self.at.columns] = own
-        return Packing(lower=self.at.bound, cost=float(own @ shelf.cost), counts=counts)
-
-
-def _needed(over: Floats, saved: float, *, slack: float = ROUNDING) -> Floats:
-    """Return how many moves that save so much each bring what is over down to 0.
-
-    What is left over may be a `slack` of a move, which is rounding.
+    Nothing is looked at beyond `enough`. Few sets are looked at first, for a packing that leaves
+    less of a gap.
     """
-    if saved > 0.0:
-        return np.maximum(np.ceil(over / saved - slack), 0.0)
-    return np.where(over > 0.0, np.inf, 0.0)
+    own = _enumeration(knapsack, at)
+    best, looked = Packing(lower=upper, cost=float("inf")), max(at.known - at.bound, 0.0)
+    for most in (COMPARED_FROM, effort):
+        gap = (min(upper, best.cost, enough) - at.bound) * (1.0 + ROUNDING)
+        if looked >= gap or best.cost <= will_do:
+            break
+        sets = sets_within(own, gap, most=most, effort=Effort(), narrows=True)
+        if sets is not None:
+            looked = max(looked, sets.gap)
+            found = _cheapest(knapsack, at, sets)
+            best = found if found.cost < min(upper, best.cost) else best
+    gap = min(upper, best.cost, enough) - at.bound
+    return replace(best, lower=min(at.bound + min(gap, looked), best.cost))
 
 
-def _narrowed(over: Floats, added: float, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """Return how many moves keep a limit that is exceeded by `over`, each adding `added`.
+def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
+    """Return how the layers may be held by the choices under a largest transient."""
+    columns = at.columns
+    return Enumeration(
+        kind=at.kinds,
+        reduced=at.reduced,
+        most=at.held[at.kinds],
+        memory=knapsack.memory[columns],
+        compared=knapsack.cost[None, columns],
+        taken=knapsack.taken[:, columns],
+        limits=knapsack.limits,
+        limits_compared=len(knapsack.limits),
+        held=at.held,
+        room=at.room,
+        price=at.price,
+        needed=at.needed,
+    )
 
-    The limits are eased by more than rounding, so that nothing more is left over.
-    """
-    if added < 0.0:
-        return np.maximum(least, _needed(over, -added, slack=0.0)), most
-    if added > 0.0:
-        return least, np.minimum(most, np.floor(-over / added))
-    return np.where(over > 0.0, np.inf, least), most
+
+def _cheapest(knapsack: Knapsack, at: Reduced, sets: LayerSets) -> Packing:
+    """Return the cheapest of some sets that fit and keep the limits."""
+    counts = np.zeros((len(sets.rows), len(knapsack.cost)), dtype=np.int64)
+    counts[:, at.columns] = sets.counts(np.arange(len(sets.rows)))
+    fits = counts @ knapsack.memory <= at.room * (1.0 + FINE_ROUNDING)
+    fits &= (counts @ knapsack.taken.T <= knapsack.limits).all(axis=1)
+    if not fits.any():
+        return Packing(lower=at.bound, cost=float("inf"))
+    costs = np.where(fits, counts @ knapsack.cost, np.inf)
+    best = int(costs.argmin())
+    return Packing(lower=at.bound, cost=float(costs[best]), counts=counts[best])
 
 
 @dataclass(slots=True)

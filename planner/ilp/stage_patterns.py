@@ -20,8 +20,8 @@ to the rank's room.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ from planner.ilp.instance import Instance
 from planner.ilp.settings import (
     COMPARED_FROM,
     DOMINANCE_BLOCK,
+    FINE_ROUNDING,
     NEVER,
-    NOISE,
     PATTERN_UNITS_PER_PAIR,
     PATTERN_UNITS_PER_SET,
     PATTERN_UNITS_PER_TURN,
@@ -73,7 +73,7 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
 def _slack(measures: Floats, eased: int) -> Floats:
     """Return what rounding may make of the first measures, [measures]."""
     scale = np.abs(measures).max(axis=1, initial=0.0)
-    return np.where(np.arange(len(measures)) < eased, NOISE * scale, 0.0)
+    return np.where(np.arange(len(measures)) < eased, FINE_ROUNDING * scale, 0.0)
 
 
 def _first_ones(no_worse: Booleans) -> Integers:
@@ -195,17 +195,21 @@ class Ceilings:
     own_pace: float
     own_end: float
 
+    def limits(self) -> Floats:
+        """Return the most that layers have of host bytes, pace, end and both, with rounding."""
+        both = self.both - self.repeats * self.own_pace - self.own_end
+        most = np.array([self.host, self.pace - self.own_pace, self.end - self.own_end, both])
+        return np.asarray(most + FINE_ROUNDING * np.abs(most))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patterns:
     """Patterns of one rank, each [patterns]; `load` is their place among the rank's loads.
 
-    `excess` is what a plan costs beyond the bound at least for having the pattern; `counts`
-    [patterns, columns] are its layers.
+    `counts` [patterns, columns] are the layers.
     """
 
     load: Integers
-    excess: Floats
     pace: Floats
     fill: Floats
     end: Floats
@@ -259,8 +263,256 @@ def undominated_patterns(patterns: Patterns) -> Patterns:
     return patterns.taken(order[unbeaten_of(measures[:, order])])
 
 
-_MEASURES = ("fill", "pace", "end", "memory", "host")
-_MEMORY = 3
+_REDUCED, _MEMORY, _COMPARED = 0, 1, 2
+"""The numbers of a set of layers; behind those compared are limits, and layers by kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enumeration:
+    """How a rank may hold `held` [kinds] layers, by choices that are each [columns].
+
+    `most` are the layers that a choice may have. Sets are compared in the `compared`
+    [numbers, columns], in memory and in what they have `taken` [limits, columns] of the first
+    `limits_compared` of the `limits` [limits]. A byte of the `room` left free costs `price`. Every
+    set has a layer of a `needed` choice, if there are any and none is a base.
+    """
+
+    kind: Integers
+    reduced: Floats
+    most: Integers
+    memory: Floats
+    compared: Floats
+    taken: Floats
+    limits: Floats
+    limits_compared: int
+    held: Integers
+    room: float
+    price: float
+    needed: Integers
+
+    def bases(self) -> dict[int, int] | None:
+        """Return the choice of each kind that is held with the least reduced cost, if all have."""
+        found: dict[int, int] = {}
+        for kind in np.flatnonzero(self.held).tolist():
+            usable = (self.kind == kind) & (self.most > 0) & np.isfinite(self.reduced)
+            own = np.flatnonzero(usable)
+            if not len(own):
+                return None
+            found[kind] = int(own[self.reduced[own].argmin()])
+        return found
+
+
+class Turn(NamedTuple):
+    """What became of sets: the first `stayed` are as they were, and those behind them new.
+
+    Of the latter, `before` says which set each was, and `number` how many layers of the `column`
+    it has more.
+    """
+
+    column: int
+    stayed: int
+    before: Integers
+    number: Integers
+
+    @staticmethod
+    def left(kept: Integers) -> Turn:
+        """Return the turn after which some sets are left."""
+        return Turn(column=0, stayed=0, before=kept, number=np.zeros(len(kept), dtype=np.int64))
+
+
+@dataclass(slots=True)
+class LayerSets:
+    """Sets of layers under others than their bases, whose reduced cost is within a `gap`.
+
+    A row [numbers] is of a set with all other layers under their bases, and grows by the same with
+    every layer of a choice, so that layers are added to all sets at once. `others` are the choices
+    that the gap pays, the cheapest first; [others, numbers] are what a layer of each has `added`.
+    `less` and `more` [others + 1] are the least reduced cost of a byte less, and of one more, by
+    the others from a place on.
+    """
+
+    own: Enumeration
+    bases: dict[int, int]
+    gap: float
+    others: Integers = field(init=False)
+    rows: Floats = field(init=False)
+    turns: list[Turn] = field(init=False)
+    _beyond: Floats = field(init=False)
+    _added: Floats = field(init=False)
+    _limits: Floats = field(init=False)
+    _falls: Floats = field(init=False)
+    _less: Floats = field(init=False)
+    _more: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the one set without any other choice."""
+        own, kinds = self.own, np.array(list(self.bases), dtype=np.int64)
+        base = np.zeros(len(own.held), dtype=np.int64)
+        base[kinds] = list(self.bases.values())
+        self._beyond = own.reduced - own.reduced[base[own.kind]]
+        usable = (own.most > 0) & (own.held[own.kind] > 0) & (self._beyond <= self.gap)
+        usable[base[kinds]] = False
+        places = np.flatnonzero(usable)
+        self.others = places[np.argsort(self._beyond[places], kind="stable")]
+        every = np.concatenate([base[kinds], self.others])
+        binding = _binding(own, every)
+        self._limits = own.limits[binding]
+        numbers = np.concatenate([own.reduced[None], own.memory[None], own.compared])
+        numbers = np.concatenate([numbers, own.taken[binding]])
+        is_own = own.kind[self.others][:, None] == kinds[None, :]
+        change = numbers[:, self.others] - numbers[:, base[own.kind[self.others]]]
+        self._added = np.concatenate([change.T, is_own], axis=1)
+        first = numbers[:, base[kinds]] @ own.held[kinds].astype(np.float64)
+        self.rows = np.concatenate([first, np.zeros(len(kinds))])[None, :]
+        taken = own.taken[binding]
+        least = [taken[:, every[own.kind[every] == kind]].min(axis=1) for kind in kinds.tolist()]
+        self._falls = taken[:, base[kinds]].T - np.array(least).reshape(len(kinds), len(binding))
+        cost, memory = self._beyond[self.others], change[_MEMORY]
+        self._less = _least_rates(cost, -memory)
+        self._more = np.minimum(_least_rates(cost, memory), own.price)
+        self.turns = []
+        if len(own.needed) and not set(own.needed.tolist()) & set(self.bases.values()):
+            self._begin_with(own.needed)
+
+    def _begin_with(self, needed: Integers) -> None:
+        """Begin with a layer of each needed choice in turn."""
+        one, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        places = np.flatnonzero(np.isin(self.others, needed)).tolist()
+        self.rows = np.concatenate([self.rows, self.rows + self._added[places]])
+        self.turns = [
+            Turn(int(self.others[place]), stayed, none, one)
+            for stayed, place in enumerate(places, start=1)
+        ]
+        self.keep(np.arange(1, len(self.rows)))
+
+    def extend(self, place: int) -> None:
+        """Add the sets that have layers of one more choice as well, in any number that may do."""
+        column, added = int(self.others[place]), self._added[place]
+        kinds, cost = list(self.bases), float(self._beyond[column])
+        kind = int(self.own.kind[column])
+        used = self.rows[:, kinds.index(kind) - len(kinds)]
+        most = np.minimum(float(self.own.held[kind]) - used, float(self.own.most[column]))
+        if cost > 0.0:
+            most = np.minimum(most, (self.gap - self.rows[:, _REDUCED]) * ((1.0 + ROUNDING) / cost))
+        before = (most >= 1.0).nonzero()[0]
+        times = most[before].astype(np.int64)
+        number = np.arange(1, int(times.sum()) + 1) - (times.cumsum() - times).repeat(times)
+        before = before.repeat(times)
+        rows = self.rows.take(before, axis=0) + number[:, None] * added
+        kept = self.may_do(rows, place + 1).nonzero()[0]
+        if len(kept):
+            self.turns.append(Turn(column, len(self.rows), before[kept], number[kept]))
+            self.rows = np.concatenate([self.rows, rows[kept]])
+
+    def is_paid(self, place: int) -> bool:
+        """Return whether the gap pays for a layer of the choice at a place in any set."""
+        least = float(self.rows[:, _REDUCED].min(initial=np.inf))
+        return bool(self._beyond[self.others[place]] <= self.gap - least + ROUNDING * self.gap)
+
+    def keep(self, kept: Integers) -> None:
+        """Keep some of the sets alone."""
+        self.turns.append(Turn.left(kept))
+        self.rows = self.rows[kept]
+
+    def may_do(self, rows: Floats, place: int) -> Booleans:
+        """Return which rows the choices from a place on may complete within the gap and limits."""
+        kept = self._reduced(rows, place) <= self.gap
+        if len(self._limits):
+            count = len(self.bases)
+            first = rows.shape[1] - count - len(self._limits)
+            left = self.own.held[list(self.bases)] - rows[:, rows.shape[1] - count :]
+            least = rows[:, first : first + len(self._limits)] - left @ self._falls
+            kept &= (least <= self._limits).all(axis=1)
+        return np.asarray(kept)
+
+    def _reduced(self, rows: Floats, place: int) -> Floats:
+        """Return the reduced cost that rows come to, with what memory costs them, at the least."""
+        over = np.maximum(rows[:, _MEMORY] - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
+        free = np.maximum(self.own.room - rows[:, _MEMORY], 0.0)
+        paid = over * min(float(self._less[place]), NEVER) + free * self._more[place]
+        return np.asarray(rows[:, _REDUCED] + paid)
+
+    def thin(self, place: int, check: Callable[[], None]) -> None:
+        """Keep what may do and no other set with as many layers of each kind or fewer beats.
+
+        Whatever completes the one completes the other, as it leaves as many layers to their bases.
+        """
+        self.keep(self.may_do(self.rows, place).nonzero()[0])
+        first = _COMPARED + len(self.own.compared)
+        kinds = np.arange(len(self.bases)) + self.rows.shape[1] - len(self.bases)
+        limits = np.arange(min(self.own.limits_compared, len(self._limits))) + first
+        compared = np.arange(_COMPARED, first)
+        measures = self.rows[:, [*compared, _MEMORY, *limits, *kinds]].T
+        order = np.lexsort(measures[::-1])
+        self.keep(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
+
+    def narrow(self, place: int, count: int) -> None:
+        """Keep about `count` sets of the least cost, all that are within a smaller gap."""
+        reduced = self._reduced(self.rows, place)
+        self.gap = float(np.partition(reduced, count)[count])
+        self.keep((reduced < self.gap).nonzero()[0])
+
+    def counts(self, some: Integers) -> Integers:
+        """Return the layers of some sets by column, [sets, columns]."""
+        at, found = some.copy(), np.zeros((len(some), len(self.own.kind)), dtype=np.int64)
+        for turn in reversed(self.turns):
+            new = (at >= turn.stayed).nonzero()[0]
+            place = at[new] - turn.stayed
+            found[new, turn.column] += turn.number[place]
+            at[new] = turn.before[place]
+        for kind, base in self.bases.items():
+            own = self.own.kind == kind
+            found[:, base] += self.own.held[kind] - found[:, own].sum(axis=1)
+        return found
+
+
+def _binding(own: Enumeration, columns: Integers) -> Integers:
+    """Return the limits that some columns might exceed, if each kind took the most there is."""
+    most = np.zeros((len(own.held), len(own.limits)))
+    np.maximum.at(most, own.kind[columns], own.taken[:, columns].T)
+    return np.flatnonzero(own.held @ most > own.limits)
+
+
+def _least_rates(cost: Floats, change: Floats) -> Floats:
+    """Return the least cost of a byte by the choices from each place on, [choices + 1]."""
+    rate = np.full(len(cost) + 1, np.inf)
+    np.divide(cost, change, out=rate[:-1], where=change > 0.0)
+    return np.asarray(np.minimum.accumulate(rate[::-1])[::-1])
+
+
+def sets_within(
+    own: Enumeration, gap: float, *, most: int, effort: Effort, narrows: bool = False
+) -> LayerSets | None:
+    """Return the sets within a gap that no other beats, None where a kind has no choice.
+
+    Choices take turns in taking layers over from the bases. A set is left out once what is left of
+    the gap cannot pay for its memory: the bytes that it has too many, or leaves free. Where there
+    are more than `most`, the gap of the sets that are returned `narrows`, if it may.
+
+    Raises:
+        TooManyError: if there are more, or no effort is left.
+    """
+    bases = own.bases()
+    if bases is None:
+        return None
+    sets = LayerSets(own, bases, gap)
+    crowd = COMPARED_FROM
+    for place in range(len(sets.others)):
+        effort.check()
+        if not sets.is_paid(place):
+            break
+        sets.extend(place)
+        effort.spend(PATTERN_UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.rows))
+        if len(sets.rows) > most and not narrows:
+            raise TooManyError
+        if len(sets.rows) > crowd:
+            effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.rows) ** 2)
+            sets.thin(place + 1, effort.check)
+            if len(sets.rows) > most:
+                sets.narrow(place + 1, most // 4)
+            crowd = max(COMPARED_FROM, 2 * len(sets.rows))
+    sets.keep(sets.may_do(sets.rows, len(sets.others)).nonzero()[0])
+    return sets
 
 
 def patterns_of_load(
@@ -274,288 +526,42 @@ def patterns_of_load(
 ) -> Patterns:
     """Return the undominated patterns of `held` [kinds] layers within the ceilings.
 
-    All layers start at their base, the choice of their kind with the least reduced cost, and
-    choices take turns in taking some over. A set is left out once what is left of the gap cannot
-    pay for its memory: the bytes that it has too many, or leaves free. Every pattern has a layer of
-    one of the `needed` columns, if these are given.
+    Transients are known, and part of the ceilings. Every pattern has a layer of one of the `needed`
+    columns, if these are given.
 
     Raises:
         TooManyError: if there are more than `most` to look at, or no effort is left.
     """
-    bases = _bases(columns, held)
-    if bases is None:
+    both = ceilings.repeats * columns.pace + columns.end
+    own = Enumeration(
+        kind=columns.kind,
+        reduced=columns.reduced,
+        most=columns.most,
+        memory=columns.memory,
+        compared=np.stack([columns.fill, columns.pace, columns.end]),
+        taken=np.stack([columns.host, columns.pace, columns.end, both]),
+        limits=ceilings.limits(),
+        limits_compared=1,
+        held=held,
+        room=ceilings.capacity,
+        price=ceilings.memory_price,
+        needed=np.zeros(0, dtype=np.int64) if needed is None else needed,
+    )
+    sets = sets_within(own, ceilings.gap, most=most, effort=effort)
+    if sets is None:
         return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
-    search = _Search(columns=columns, held=held, bases=bases, ceilings=ceilings)
-    sets = search.start()
-    if needed is not None and not set(needed.tolist()) & set(bases.values()):
-        sets = search.with_one_of(sets, needed)
-    for place in range(len(search.others)):
-        effort.check()
-        sets = search.extended(sets, place)
-        effort.spend(PATTERN_UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.reduced))
-        if len(sets.reduced) > most:
-            raise TooManyError
-        if len(sets.reduced) > COMPARED_FROM:
-            effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.reduced) ** 2)
-            sets = search.unbeaten(sets, effort.check)
-    counts = search.counts(sets)
+    counts = sets.counts(np.arange(len(sets.rows)))
     return undominated_patterns(_patterns(columns, counts, ceilings))
-
-
-def _bases(columns: Columns, held: Integers) -> dict[int, int] | None:
-    """Return the base of each kind that is held, None where a kind has no choice."""
-    found: dict[int, int] = {}
-    for kind in np.flatnonzero(held).tolist():
-        usable = (columns.kind == kind) & (columns.most > 0)
-        own = np.flatnonzero(usable & np.isfinite(columns.reduced))
-        if not len(own):
-            return None
-        found[kind] = int(own[columns.reduced[own].argmin()])
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sets:
-    """Layers under others than their bases: reduced cost and what they take, with the bases.
-
-    `which` [sets, others] counts them, `used` [sets, kinds] how many of each kind they are;
-    `measures` [sets, 5] are fill, pace, end, memory and host, `transient` [sets] is the largest
-    without the bases'.
-    """
-
-    reduced: Floats
-    measures: Floats
-    transient: Floats
-    used: Integers
-    which: Integers
-
-    def of(self, rows: Integers | Booleans) -> _Sets:
-        """Return some of the sets."""
-        return _Sets(
-            reduced=self.reduced[rows],
-            measures=self.measures[rows],
-            transient=self.transient[rows],
-            used=self.used[rows],
-            which=self.which[rows],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Search:
-    """The enumeration for one load; `bases` by kind."""
-
-    columns: Columns
-    held: Integers
-    bases: dict[int, int]
-    ceilings: Ceilings
-
-    @cached_property
-    def others(self) -> Integers:
-        """Return the choices besides the bases that the gap pays, cheapest first."""
-        columns = self.columns
-        mine = np.isin(columns.kind, list(self.bases)) & (columns.most > 0)
-        mine &= self.beyond <= self.ceilings.gap
-        mine[list(self.bases.values())] = False
-        places = np.flatnonzero(mine)
-        return places[np.argsort(self.beyond[places], kind="stable")]
-
-    @cached_property
-    def beyond(self) -> Floats:
-        """Return the reduced cost of a layer beyond its base's, [columns]."""
-        least = np.zeros(int(self.columns.kind.max()) + 1)
-        for kind, base in self.bases.items():
-            least[kind] = self.columns.reduced[base]
-        return np.asarray(self.columns.reduced - least[self.columns.kind])
-
-    @cached_property
-    def resting(self) -> Floats:
-        """Return the transients of the bases, [kinds]; 0 of kinds without layers."""
-        found = np.zeros(len(self.held))
-        for kind, base in self.bases.items():
-            found[kind] = self.columns.transient[base]
-        return found
-
-    @cached_property
-    def measures(self) -> Floats:
-        """Return fill, pace, end, memory and host of a layer, [columns, 5]."""
-        own = self.columns
-        return np.stack([own.fill, own.pace, own.end, own.memory, own.host], axis=1)
-
-    @cached_property
-    def added(self) -> Floats:
-        """Return what another choice adds to the measures in the place of the base, [others, 5]."""
-        base = np.array([self.bases[int(kind)] for kind in self.columns.kind[self.others]], int)
-        if not len(base):
-            return np.zeros((0, len(_MEASURES)))
-        return np.asarray(self.measures[self.others] - self.measures[base])
-
-    @cached_property
-    def rates(self) -> tuple[Floats, Floats]:
-        """Return the least reduced cost of a byte less, and of one more, by the choices left.
-
-        [others + 1] each; a byte left free costs its price if no choice takes it for less.
-        """
-        memory = self.added[:, _MEMORY]
-        cost = self.beyond[self.others]
-        less, more = np.full(len(cost) + 1, np.inf), np.full(len(cost) + 1, np.inf)
-        np.divide(cost, -memory, out=less[:-1], where=memory < 0.0)
-        np.divide(cost, memory, out=more[:-1], where=memory > 0.0)
-        less = np.minimum.accumulate(less[::-1])[::-1]
-        more = np.minimum.accumulate(more[::-1])[::-1]
-        return less, np.minimum(more, self.ceilings.memory_price)
-
-    @cached_property
-    def largest(self) -> Floats:
-        """Return the largest transient of the bases and of the choices left, [others + 1]."""
-        own = np.append(self.columns.transient[self.others], self.resting.max(initial=0.0))
-        return np.asarray(np.maximum.accumulate(own[::-1])[::-1])
-
-    @cached_property
-    def falls(self) -> Floats:
-        """Return the most that a layer's measures fall under the choices left.
-
-        [others + 1, kinds, 5], none of them positive.
-        """
-        found = np.zeros((len(self.others) + 1, len(self.held), len(_MEASURES)))
-        kinds = self.columns.kind[self.others]
-        for place in range(len(self.others) - 1, -1, -1):
-            found[place] = found[place + 1]
-            own = found[place, kinds[place]]
-            np.minimum(own, self.added[place], out=own)
-        return found
-
-    def start(self) -> _Sets:
-        """Return the one set without any other choice."""
-        total = np.zeros(len(_MEASURES))
-        for kind, base in self.bases.items():
-            total += self.held[kind] * self.measures[base]
-        bases = list(self.bases.values())
-        reduced = float((self.held[list(self.bases)] * self.columns.reduced[bases]).sum())
-        return _Sets(
-            reduced=np.array([reduced]),
-            measures=total[None, :],
-            transient=np.zeros(1),
-            used=np.zeros((1, len(self.held)), dtype=np.int64),
-            which=np.zeros((1, len(self.others)), dtype=np.int64),
-        )
-
-    def with_one_of(self, sets: _Sets, needed: Integers) -> _Sets:
-        """Return the one set with a layer of each needed choice in turn that the gap pays."""
-        places = np.flatnonzero(np.isin(self.others, needed))
-        sets = sets.of(np.zeros(len(places), dtype=np.int64))
-        rows, columns = np.arange(len(places)), self.others[places]
-        sets.used[rows, self.columns.kind[columns]] += 1
-        sets.which[rows, places] += 1
-        return replace(
-            sets,
-            reduced=sets.reduced + self.beyond[columns],
-            measures=sets.measures + self.added[places],
-            transient=np.maximum(sets.transient, self.columns.transient[columns]),
-        )
-
-    def extended(self, sets: _Sets, place: int) -> _Sets:
-        """Return the sets with any number of layers of one more choice that may be in a plan."""
-        column = int(self.others[place])
-        kind, cost = int(self.columns.kind[column]), float(self.beyond[column])
-        most = min(int(self.columns.most[column]), int(self.held[kind]))
-        if cost > 0.0:
-            most = min(most, int(self.ceilings.gap / cost * (1.0 + ROUNDING)))
-        rows, number = np.divmod(np.arange(len(sets.reduced) * (most + 1)), most + 1)
-        kept = sets.used[rows, kind] + number <= self.held[kind]
-        kept &= sets.reduced[rows] + cost * number <= self.ceilings.gap
-        rows, number = rows[kept], number[kept]
-        grown = sets.of(rows)
-        grown.used[:, kind] += number
-        grown.which[:, place] += number
-        grown = replace(
-            grown,
-            reduced=grown.reduced + cost * number,
-            measures=grown.measures + number[:, None] * self.added[place],
-            transient=np.where(
-                number > 0,
-                np.maximum(grown.transient, self.columns.transient[column]),
-                grown.transient,
-            ),
-        )
-        return grown.of(self._may_lead_to_a_plan(grown, place + 1))
-
-    def _may_lead_to_a_plan(self, sets: _Sets, place: int) -> Booleans:
-        """Return which sets the choices from `place` on may complete within the ceilings."""
-        ceilings = self.ceilings
-        less, more = self.rates[0][place], self.rates[1][place]
-        left = (self.held[None, :] - sets.used).astype(np.float64)
-        memory, transient = sets.measures[:, _MEMORY], self._transient(sets, left, place)
-        room = ceilings.capacity * (1.0 + NOISE)
-        over = np.maximum(memory + transient - room, 0.0)
-        most = np.maximum(transient, self.largest[place])
-        free = np.maximum(ceilings.capacity - memory - most, 0.0)
-        paid = over * min(less, NEVER) + free * more
-        kept = sets.reduced + paid <= ceilings.gap
-        least = sets.measures + np.tensordot(left, self.falls[place], axes=1)
-        pace, end = ceilings.own_pace + least[:, 1], ceilings.own_end + least[:, 2]
-        kept &= (pace <= ceilings.pace) & (end <= ceilings.end)
-        kept &= ceilings.repeats * pace + end <= ceilings.both
-        return np.asarray(kept & (least[:, 4] <= ceilings.host))
-
-    def _transient(self, sets: _Sets, left: Floats, place: int) -> Floats:
-        """Return the largest transient at the least, [sets].
-
-        A base keeps layers, and its transient, if the gap does not pay for others in their place.
-        """
-        if not self.resting.any() or place == len(self.others):
-            stays = left > 0.0
-        else:
-            cheapest = float(self.beyond[self.others[place]])
-            stays = left * cheapest > (self.ceilings.gap - sets.reduced)[:, None]
-        resting = np.where(stays, self.resting, 0.0).max(axis=1)
-        return np.asarray(np.maximum(sets.transient, resting))
-
-    @cached_property
-    def compared(self) -> Integers:
-        """Return the places of the measures in which sets may differ for good or ill.
-
-        Host bytes do not count where all layers together keep their limit under any choice.
-        """
-        places = np.arange(len(_MEASURES))
-        usable = self.columns.most > 0
-        most = np.zeros(len(self.held))
-        np.maximum.at(most, self.columns.kind[usable], self.columns.host[usable])
-        is_free = float(self.held @ most) <= self.ceilings.host
-        return places[:-1] if is_free else places
-
-    def unbeaten(self, sets: _Sets, check: Callable[[], None]) -> _Sets:
-        """Return the sets that no other with as many layers of each kind or fewer beats.
-
-        Whatever completes the one completes the other, as it leaves as many layers to their bases.
-        Where bases have transients it leaves no more, as these count until no layer is left.
-        """
-        used = sets.used[:, np.flatnonzero(self.held)]
-        own = [sets.measures[:, self.compared], used]
-        if self.columns.transient.any():
-            own += [-used, sets.transient[:, None]]
-        measures = np.concatenate(own, axis=1).T
-        order = np.lexsort(measures[::-1])
-        return sets.of(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
-
-    def counts(self, sets: _Sets) -> Integers:
-        """Return the layers by column, [sets, columns]."""
-        found = np.zeros((len(sets.reduced), len(self.columns.kind)), dtype=np.int64)
-        found[:, self.others] = sets.which
-        for kind, base in self.bases.items():
-            found[:, base] = self.held[kind] - sets.used[:, kind]
-        return found
 
 
 def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Patterns:
     """Return layers by column [patterns, columns] as patterns, those within the ceilings."""
     whole = counts.astype(np.float64)
-    transient = np.where(counts > 0, columns.transient, 0.0).max(axis=1, initial=0.0)
-    memory = whole @ columns.memory + transient
+    memory = whole @ columns.memory
     reduced = np.where(np.isfinite(columns.reduced), columns.reduced, 0.0)
     excess = whole @ reduced + ceilings.memory_price * (ceilings.capacity - memory)
     found = Patterns(
         load=np.zeros(len(counts), dtype=np.int64),
-        excess=excess,
         pace=ceilings.own_pace + whole @ columns.pace,
         fill=whole @ columns.fill,
         end=ceilings.own_end + whole @ columns.end,

