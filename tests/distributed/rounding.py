@@ -52,11 +52,12 @@ def bars(kind: str, precision: str = "fp32") -> Bars:
     is_fp64 = torch.get_default_dtype() is torch.float64
     if is_fp64 and kind.partition("-")[0] not in WITH_PARTS_IN_FP32:
         return Bars(loss=EXACT, gradient=EXACT, parameter=EXACT)
-    return _bars_of_fp32(kind, precision)
+    return bars_of_fp32(kind, precision)
 
 
 @functools.cache
-def _bars_of_fp32(kind: str, precision: str) -> Bars:
+def bars_of_fp32(kind: str, precision: str = "fp32") -> Bars:
+    """Return the bars of runs that keep fp32, in whole or in parts."""
     exact = reference_run(kind, drawn_bits=32)
     with floats_of(32):
         runs = [

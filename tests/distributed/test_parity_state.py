@@ -16,6 +16,8 @@ from tests.distributed.parity import (
     check_states,
 )
 from tests.distributed.plans import mixed_stages, wide_plan
+from tests.distributed.reference import sized
+from tests.distributed.rounding import bars_of_fp32
 from tests.distributed.test_memory import (
     assert_predicted,
     counted_live_bytes,
@@ -440,13 +442,24 @@ def test_compiled_blocks_train_as_others_do(two_ranks: RankGroup) -> None:
 
 
 @pytest.mark.parity_full
-@pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("strategy", COMPILED.values(), ids=COMPILED.keys())
 def test_blocks_are_compiled_in_every_layout_that_allows_it(
-    two_ranks: RankGroup, strategy: Fields, compiler: str
+    two_ranks: RankGroup, strategy: Fields
 ) -> None:
-    answer = two_ranks.run("state_parity", strategy=strategy, compiler=compiler)
+    answer = two_ranks.run("state_parity", strategy=strategy, compiler="aot_eager")
     check_states(answer)
+    assert answer["compiled_graphs"] > 0
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("strategy", COMPILED.values(), ids=COMPILED.keys())
+def test_generated_code_trains_as_others_do_up_to_how_it_rounds_angles(
+    two_ranks: RankGroup, strategy: Fields
+) -> None:
+    """Angles of rotary embeddings are in fp32; each processor's code rounds them in its own way."""
+    answer = two_ranks.run("state_parity", strategy=strategy, compiler="inductor")
+    bars = bars_of_fp32(sized("decoder", strategy))
+    check_states(answer, loss=bars.loss, parameter=bars.parameter)
     assert answer["compiled_graphs"] > 0
 
 

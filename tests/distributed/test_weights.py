@@ -11,6 +11,7 @@ import torch
 from tests.distributed.families import hugging_face_model
 from tests.distributed.group import RankGroup
 from tests.distributed.parity import cases
+from tests.distributed.reference import planned_model
 from tests.distributed.rounding import EXACT
 
 pytestmark = pytest.mark.distributed
@@ -22,13 +23,14 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {kind: _written(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS}
 
 
-KINDS = ("llama", "llama-tied", "mixtral", "qwen3_moe", "gpt2-tied")
+KINDS = ("llama", "llama-4", "llama-tied", "mixtral", "qwen3_moe", "gpt2-tied")
 
 
 def _written(kind: str, folder: Path) -> str:
     torch.manual_seed(5)
     family, _, variant = kind.partition("-")
-    model = hugging_face_model(family, tied=variant == "tied")
+    block_count = planned_model(kind).block_count
+    model = hugging_face_model(family, tied=variant == "tied", block_count=block_count)
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases too are unlike any first value
             parameter.add_(0.02 * torch.randn_like(parameter))
@@ -49,7 +51,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"tensor_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 3},
     ),
     "interleaved": (
-        "llama",
+        "llama-4",
         {
             "pipeline_parallel_degree": 2,
             "data_parallel_degree": 2,
