@@ -54,8 +54,7 @@ from planner.ilp.batched_chains import (
 )
 from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
 from planner.ilp.settings import (
-    BATCHED_HOST_PRICES,
-    FILL_MEMORY_PRICES,
+    HOST_PRICES,
     MEMORY_PRICES,
     ROUNDING,
 )
@@ -198,7 +197,7 @@ class Holding:
         capacity = self._capacity()
         host = self._on_devices([sheet.limits.host_capacity_bytes for sheet in self.sheets])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
-        grid = BATCHED_HOST_PRICES[:, None] * scale
+        grid = HOST_PRICES[1::2, None] * scale
         options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
         least = [each.least(grid) for each in options]
         limits = capacity + grid[:, None] * host
@@ -320,7 +319,7 @@ def _alike(refused: Booleans) -> Iterator[Integers]:
 
 def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
     """Return bounds of rows that may fit, close ones of those below their limits."""
-    bounds: Floats = chains.both(multipliers=FILL_MEMORY_PRICES).least_level() + fills
+    bounds: Floats = chains.both(multipliers=MEMORY_PRICES[::2]).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
         chains = chains.of_rows(rows)
@@ -372,7 +371,7 @@ class _Chains:
         """Return fills with memory priced."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced("fill", costs, own, multipliers=FILL_MEMORY_PRICES)
+        return self._priced("fill", costs, own, multipliers=MEMORY_PRICES[::2])
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""

@@ -40,7 +40,6 @@ from planner.ilp.settings import (
     FEW_KEPT,
     ROUNDING,
     TIGHTENING_PROGRESS,
-    TIGHTENING_ROUNDS,
 )
 
 
@@ -106,7 +105,7 @@ def reduction(
         fill=_Priced.of(fill_chain(instance)),
     )
     windows = everything(instance)
-    for _ in range(TIGHTENING_ROUNDS):
+    while True:
         limits = _limits(instance, chains, known, cutoff_seconds)
         narrowed = _narrowed(instance, windows, limits)
         if narrowed is None:

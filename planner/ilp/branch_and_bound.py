@@ -40,6 +40,7 @@ Settling: one configuration's best plan below a cutoff, with proof, by branching
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
@@ -85,30 +86,23 @@ from planner.ilp.settings import (
     CUTS_TRIED_FIRST,
     EVEN_SHARES,
     FINE_ROUNDING,
-    LABELS_FEW,
-    LABELS_MOST,
-    LINKING_ROUNDS,
     LOAD_SUMS,
     LOADS_BRANCHED,
     LOADS_LISTED,
     NEVER,
     PACKING_ROUNDS,
     PACKING_SLACK_OPEN,
-    PACKING_TURNS_MOST,
     PACKING_TURNS_OPEN,
-    PATTERN_UNITS_NARROW,
-    PATTERN_UNITS_WIDE,
-    PATTERN_UNITS_WIDE_PER_RANK,
-    PATTERNS_MOST,
+    PATTERN_UNITS,
     PLANE_ROUNDS,
-    PLANE_ROUNDS_FIRST,
     REGION_REACH_FIRST,
     REGION_WIDTH_LEAST,
     ROUNDING,
-    SWEEP_UNITS_PER_CELL,
+    SETS_FEW,
+    SETS_MOST,
+    UNITS_PER_CELL,
     UNITS_PER_LOOK,
-    UNITS_PER_PACKING,
-    UNITS_PER_RANK,
+    UNITS_PER_TURN,
 )
 from planner.ilp.stage_knapsack import Reduced
 from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
@@ -358,7 +352,7 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
     roster = Roster(ranks=tuple(own.rank for own in left.ranks))
     floors, fills = floors_of(left.ranks, roster), roster.least(0.0, 0.0)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
-    for _ in range(LINKING_ROUNDS):
+    while True:
         fill_sum, through = _least_fill(left.steps, fills, masks, fill_sum)
         box = _narrowed(box, left.steps, floors, masks, most_both=limit - fill_sum)
         if box.is_empty():
@@ -440,7 +434,7 @@ class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it. A narrow one has certain loads, and its limits were split.
+    next, as a share of it.
     """
 
     allowed: tuple[Booleans, ...]
@@ -449,7 +443,6 @@ class Region:
     lower: float
     packed: Packed | None = None
     reach: float = REGION_REACH_FIRST
-    is_narrow: bool = False
 
     def first_loads(self) -> list[int]:
         """Return the first load that each rank may have."""
@@ -516,7 +509,7 @@ def _by_the_box(
         float(ends.max() - _mean_of(ends, weights.end)),
     )
     by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
-    return [replace(region, box=half, is_narrow=True) for half in box.halves(by_end=by_end)]
+    return [replace(region, box=half) for half in box.halves(by_end=by_end)]
 
 
 def _mean_of(values: Floats, weights: Floats) -> float:
@@ -693,7 +686,7 @@ def swept(
     loose = ranks.least_fills("pace", paces)
     floor = loose + repeat_count * paces + ends[0]
     moves = sum(len(step.load) for step in steps)
-    effort.spend(SWEEP_UNITS_PER_CELL * moves * len(paces))
+    effort.spend(UNITS_PER_CELL * moves * len(paces))
     for place in np.argsort(floor, kind="stable").tolist():
         if floor[place] >= best:
             break
@@ -701,7 +694,7 @@ def swept(
         pace = float(paces[place])
         # Of what rounding makes no end at all the least is one: the floor is below the best.
         own = ends[ends <= max(best - loose[place] - repeat_count * pace, ends[0])]
-        effort.spend(UNITS_PER_RANK * len(patterns) + SWEEP_UNITS_PER_CELL * moves * len(own))
+        effort.spend(UNITS_PER_TURN * len(patterns) + UNITS_PER_CELL * moves * len(own))
         total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
         least = int(total.argmin())
         if total[least] < best:
@@ -871,12 +864,11 @@ class Branching:
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
-        rounds = PLANE_ROUNDS_FIRST if self.waiting.count == 1 else PLANE_ROUNDS
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
         bounded = search.best(
             decomposition.bounded(region.weights, box, allowed),
             target=self.limit,
-            rounds=rounds,
+            rounds=PLANE_ROUNDS,
             effort=self._effort,
         )
         is_open = not region.is_certain()
@@ -900,9 +892,7 @@ class Branching:
 
         While many loads are open they are not all packed, nor to the end.
         """
-        effort, turns = (
-            (LABELS_FEW, PACKING_TURNS_OPEN) if is_open else (LABELS_MOST, PACKING_TURNS_MOST)
-        )
+        effort, turns = (SETS_FEW, PACKING_TURNS_OPEN) if is_open else (SETS_MOST, sys.maxsize)
         slack_ratio = PACKING_SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
@@ -920,7 +910,7 @@ class Branching:
                 parts = tuple(known[load] for known, load in zip(exact, path, strict=True))
                 return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
             tables = [table.copy() for table in bounded.tables]
-            self._effort.spend(UNITS_PER_PACKING * len(vague))
+            self._effort.spend(UNITS_PER_LOOK * len(vague))
             for r, load in vague:
                 slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
                 upper = float(bounded.tables[r][load]) + slack
@@ -982,10 +972,7 @@ class Branching:
         Raises:
             TooManyError: if there are too many patterns.
         """
-        most = PATTERN_UNITS_NARROW
-        if not region.is_narrow:
-            most = max(PATTERN_UNITS_WIDE, PATTERN_UNITS_WIDE_PER_RANK * len(bounded.ranks))
-        effort = self._effort.part(most)
+        effort = self._effort.part(PATTERN_UNITS)
         try:
             return self._is_swept(region, bounded, limit, effort)
         finally:
@@ -994,7 +981,7 @@ class Branching:
     def _is_swept(self, region: Region, bounded: Bounded, limit: float, effort: Effort) -> bool:
         decomposition = self.decomposition
         found = patterns_below(
-            decomposition, bounded, region.box, limit=limit, most=PATTERNS_MOST, effort=effort
+            decomposition, bounded, region.box, limit=limit, most=SETS_MOST, effort=effort
         )
         if found is None or any(not len(one.load) for one in found):
             return True

@@ -26,13 +26,12 @@ from planner.ilp.settings import (
     AT_MEMORY_LIMIT,
     CANONICAL_EASING,
     CANONICAL_POWER,
-    CANONICAL_ROUNDS,
     CANONICAL_SIMPLER,
     CANONICAL_WEIGHT,
-    LABELS_FEW,
     MEMORY_PRICES,
     PROGRAM_NODES,
     ROUNDING,
+    SETS_FEW,
 )
 from planner.ilp.stage_knapsack import Knapsack, least_cost
 from planner.ilp.stage_patterns import Columns, rank_columns
@@ -146,9 +145,10 @@ def _rank(
     )
     limits += CANONICAL_EASING * evaluation.step_seconds
     places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
-    for _ in range(CANONICAL_ROUNDS):
-        most = _affordable(columns.taken(places), held, limits, capacity=capacity)
+    most = _affordable(columns.taken(places), held, limits, capacity=capacity)
+    while not most.all():
         places = places[most > 0]
+        most = _affordable(columns.taken(places), held, limits, capacity=capacity)
     some = columns.taken(places)
     knapsack = Knapsack(
         kind=some.kind,
@@ -161,7 +161,7 @@ def _rank(
         further=np.stack([some.fill, some.pace, some.end]),
         ceilings=limits,
     )
-    return _Rank(counts=counts, places=places, most=most[most > 0], knapsack=knapsack, held=held)
+    return _Rank(counts=counts, places=places, most=most, knapsack=knapsack, held=held)
 
 
 def _affordable(columns: Columns, held: Integers, limits: Floats, *, capacity: float) -> Integers:
@@ -207,7 +207,7 @@ def _packed(rank: _Rank) -> tuple[Integers, bool]:
     if is_proven:
         return counts, True
     least = float(counts @ rank.knapsack.cost)
-    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=LABELS_FEW)
+    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=SETS_FEW)
     if found.counts is not None:
         counts, least = found.counts, found.cost
     return counts, found.lower >= least * (1.0 - ROUNDING)
@@ -226,9 +226,7 @@ def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
     for _ in range(CANONICAL_SIMPLER):
         upper = float(knapsack.limits[tightest]) * (1.0 + ROUNDING)
         simpler = _simpler_than(knapsack, float(counts @ knapsack.cost), tightest)
-        found = least_cost(
-            simpler, rank.held.tolist(), upper=upper, effort=LABELS_FEW, will_do=upper
-        )
+        found = least_cost(simpler, rank.held.tolist(), upper=upper, effort=SETS_FEW, will_do=upper)
         if found.counts is None:
             return counts, found.lower >= upper
         counts = found.counts

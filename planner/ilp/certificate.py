@@ -28,14 +28,14 @@ from planner.ilp.lagrangian_bound import least_memory_bytes
 from planner.ilp.pricing import alike
 from planner.ilp.problem import DEGREES, Candidate, Found, Group, NotFound, Shortfall
 from planner.ilp.settings import (
-    BETTER_RATIO,
+    CUTOFF_EASING,
     FINE_ROUNDING,
+    FITTING_UNITS,
     PREPARED_AT_ONCE,
     PROOF_TOLERANCE,
     RUNNERS_UP,
-    SHORTFALL_UNITS,
+    SCREENED_AT_ONCE,
     SHORTFALLS,
-    SHORTFALLS_LOOKED_AT,
 )
 from planner.proof.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
 from planner.schema.job import Limits
@@ -154,7 +154,7 @@ def shortfalls(state: State) -> tuple[Shortfall, ...]:
     """
     found: list[tuple[float, int]] = []
     count = len(state.configurations)
-    sample = range(0, count, max(count // SHORTFALLS_LOOKED_AT, 1))
+    sample = range(0, count, max(count // SCREENED_AT_ONCE, 1))
     for place, index in enumerate(sample):
         if len(found) >= SHORTFALLS and state.seconds_left <= 0.0:
             break
@@ -175,7 +175,7 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
     capacity = float(instance.capacity_bytes.max())
     host = float(instance.host_capacity_bytes.max())
     if required_bytes <= capacity:
-        effort = state.effort(SHORTFALL_UNITS)
+        effort = state.effort(FITTING_UNITS)
         needed = least_host_bytes(instance, effort=effort)
         if needed is not None and needed > host:
             return Shortfall(
@@ -221,7 +221,7 @@ def search_parts(
             return answer
         answers.append(answer)
         if isinstance(answer, Found) and group_count == 1:
-            better = answer.step_seconds * (1.0 - BETTER_RATIO)
+            better = answer.step_seconds * (1.0 - 2.0 * CUTOFF_EASING)
             cutoff = better if cutoff is None else min(better, cutoff)
     if len(answers) == 1:
         return answers[0]

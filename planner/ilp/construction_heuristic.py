@@ -24,7 +24,6 @@ from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
 from planner.ilp.settings import (
     HEURISTIC_ROUNDS,
-    MOVES_MOST,
     TINY,
 )
 from planner.ilp.stage_loads import at_cuts
@@ -103,13 +102,11 @@ def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
     host = instance.host_capacity_bytes[ranks]
     walking = np.arange(len(counts))
-    for _ in range(MOVES_MOST):
+    while len(walking):
         own, now = ranks[walking], counts[walking]
         over = _peak(columns, own, now) - capacity[walking]
         above = over > 0.0
         walking, own, now, over = walking[above], own[above], now[above], over[above]
-        if not len(walking):
-            break
         left = host[walking] - (now * columns.host[own]).sum(axis=1)
         moved = _moved(columns, own, now, over=over, host_left=left)
         counts[walking] = now

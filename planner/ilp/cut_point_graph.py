@@ -68,14 +68,11 @@ from planner.ilp.settings import (
     CELLS_AT_ONCE,
     CUTS_TRIED,
     CUTS_TRIED_FIRST,
-    CUTS_TRIED_FOR_PROOF,
-    FEW_STATES,
     MOVE_CELLS,
     ROUNDING,
     SORTED_MARKS,
     SORTED_MARKS_EACH,
     WALK_CELLS,
-    WALK_NAMES,
 )
 from planner.ilp.stage_loads import Load, load_weights, places_of
 from planner.ilp.stage_patterns import Columns
@@ -571,7 +568,7 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         base=0 if instance.extras is None else int(instance.block_classes.max()) + 2,
     )
     names = classes ** (2 * parts) * (instance.block_count + 1) ** free
-    if max(names, codes.span() * max(map(len, loads))) > WALK_NAMES:
+    if max(names, codes.span() * max(map(len, loads))) > np.iinfo(np.int64).max:
         return None
     held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
     measures = np.column_stack([np.eye(free), least_costs(instance)])
@@ -1007,7 +1004,7 @@ def _moves(
 
 def _step(moves: Moves) -> Step:
     """Return moves by the state that they lead to, and in their order otherwise."""
-    few = moves.after.max(initial=0) < FEW_STATES
+    few = moves.after.max(initial=0) <= np.iinfo(np.uint16).max
     key = moves.after.astype(np.uint16) if few else moves.after  # few are sorted digit by digit
     order = np.argsort(key, kind="stable")
     after = moves.after[order]
@@ -1111,7 +1108,7 @@ def cuts_with_loads(
 def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
     """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
     loads = [load[: len(instance.free_kinds)] for load in loads]
-    cuts, is_known = _looked_for(instance, loads, CUTS_TRIED_FOR_PROOF)
+    cuts, is_known = _looked_for(instance, loads, CUTS_TRIED)
     return cuts is None and is_known
 
 

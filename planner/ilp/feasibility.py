@@ -39,18 +39,13 @@ from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.settings import (
-    FITTING_LOADS,
-    LABELS_MOST,
     LEAN_CUT_RATIOS,
+    LOAD_STATES,
     NEVER,
     ROUNDING,
-    SHORTFALL_DOUBLINGS,
-    SHORTFALL_FIRST_RATIO,
     SHORTFALL_TOLERANCE,
     TIGHTNESS_MEMORY_SHARE,
-    TIGHTNESS_MOST,
     UNITS_PER_LOOK,
-    UNITS_PER_PACKING,
 )
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
 from planner.ilp.stage_loads import (
@@ -123,15 +118,9 @@ class Room:
         knapsack = self.knapsack
         if further_bytes:
             knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
-        for effort in (64, LABELS_MOST):
-            found = least_cost(
-                knapsack, held, upper=TIGHTNESS_MOST, effort=effort, will_do=TIGHTNESS_MOST
-            )
-            if found.counts is not None:
-                return found.counts
-            if found.lower >= TIGHTNESS_MOST * (1.0 - ROUNDING):
-                return True
-        return False
+        most = 1.0 + 2.0 * TIGHTNESS_MEMORY_SHARE  # more than any packing that fits costs
+        found = least_cost(knapsack, held, upper=most, will_do=most)
+        return found.lower >= most * (1.0 - ROUNDING) if found.counts is None else found.counts
 
 
 def rooms_of(instance: Instance) -> list[Room]:
@@ -253,7 +242,7 @@ def _levelled(
     Loads of which it is not known whether they fit are left out as well, and then there is no
     proof.
     """
-    loads = loads_of(instance, windows, most=FITTING_LOADS)
+    loads = loads_of(instance, windows, most=LOAD_STATES)
     known = _least_loads(instance) if loads is None else loads
     tables = _tables(instance, rooms, known)
     if not all(tables):
@@ -262,7 +251,7 @@ def _levelled(
         return Fitted()
     is_proof = True
     while not effort.is_over:
-        effort.spend(UNITS_PER_LOOK + UNITS_PER_PACKING * instance.stage_count)
+        effort.spend(UNITS_PER_LOOK * (1 + instance.stage_count))
         level, best = least_level(instance, tables)
         if not np.isfinite(level):
             return Fitted(is_proven=is_proof)
@@ -367,7 +356,7 @@ def least_host_bytes(instance: Instance, *, effort: Effort) -> float | None:
         found = _evaluated(replace(instance, host_capacity_bytes=own + added), effort)
         return None if found is None else float((found.host_bytes - own).max())
 
-    most = _most_host_bytes(instance)
+    most = _most_bytes(instance, "host")
     first = taken(most)
     return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
 
@@ -379,20 +368,15 @@ def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
     """
     own = instance.capacity_bytes
     roomy = replace(
-        instance, host_capacity_bytes=instance.host_capacity_bytes + _most_host_bytes(instance)
+        instance, host_capacity_bytes=instance.host_capacity_bytes + _most_bytes(instance, "host")
     )
 
     def taken(added: float) -> float | None:
         found = _evaluated(replace(roomy, capacity_bytes=own + added), effort)
         return None if found is None else float((found.memory_bytes - own).max())
 
-    low, high = 0.0, max(float(own.max()), 1.0) * SHORTFALL_FIRST_RATIO
-    for _ in range(SHORTFALL_DOUBLINGS):
-        first = taken(high)
-        if first is not None:
-            return float(own.max()) + _halved(taken, low, first, instance)
-        low, high = high, 2.0 * high
-    return None
+    first = taken(_most_bytes(instance, "memory") + _most_bytes(instance, "transient"))
+    return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
 
 
 def _halved(taken: _Added, low: float, high: float, instance: Instance) -> float:
@@ -412,6 +396,6 @@ def _evaluated(instance: Instance, effort: Effort) -> Evaluation | None:
     return None if assignment is None else evaluate(instance, assignment)
 
 
-def _most_host_bytes(instance: Instance) -> float:
-    """Return host bytes that no rank needs more of."""
-    return sum(kind.count * float(kind.host.max(initial=0.0)) for kind in instance.kinds)
+def _most_bytes(instance: Instance, name: str) -> float:
+    """Return bytes, of a host or of a device, that no rank needs more of for its layers."""
+    return sum(kind.count * float(getattr(kind, name).max(initial=0.0)) for kind in instance.kinds)

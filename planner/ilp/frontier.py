@@ -38,7 +38,7 @@ from planner.ilp.problem import Problem
 from planner.ilp.settings import (
     FINE_ROUNDING,
     PROOF_TOLERANCE,
-    QUICK_BLOCK,
+    ROWS_AT_ONCE,
 )
 
 Stages = NDArray[np.int8]
@@ -237,7 +237,7 @@ class Frontier:
     def _refine_rough(self) -> None:
         """Replace the least rough keys below the limit by quick ones."""
         assert self.refine is not None  # noqa: S101 - else nothing is rough
-        some = self._rough.take(QUICK_BLOCK, below=self.limit_seconds())
+        some = self._rough.take(ROWS_AT_ONCE, below=self.limit_seconds())
         found, quick = map(np.array, self.refine(some))
         is_rough = self.stages[found] == Stage.ROUGH
         found, quick = found[is_rough], quick[is_rough]
@@ -268,9 +268,9 @@ class Frontier:
             found += self._quick.take(most - len(found), below=limit, up_to=up_to)
         return found
 
-    def quick_of(self, indices: Iterable[int], below: float) -> list[int]:
-        """Return those that nobody has looked into, with keys below a number and the limit."""
-        most, asked = min(below, self.limit_seconds()), np.array(list(indices), dtype=np.int64)
+    def quick_of(self, indices: Iterable[int]) -> list[int]:
+        """Return those that nobody has looked into, with keys below the limit."""
+        most, asked = self.limit_seconds(), np.array(list(indices), dtype=np.int64)
         unseen = asked[self.stages[asked] == Stage.QUICK].tolist()
         return [index for index in unseen if self.keys[index] < most]
 

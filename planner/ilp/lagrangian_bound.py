@@ -59,7 +59,6 @@ from planner.ilp.settings import (
     FINE_ROUNDING,
     HOST_PRICES,
     ROUNDING,
-    SLOPES_MOST,
 )
 
 Measure = Literal["fill", "pace", "both"]
@@ -169,7 +168,7 @@ def hull_slopes(cost: Floats, memory: Floats) -> Floats:
     corner = order[:, 0]
     slopes: list[Floats] = []
     last = np.zeros(len(cost))
-    for _ in range(SLOPES_MOST):
+    for _ in range(cost.shape[1]):
         saved = memory[ranks, corner][:, None] - memory
         lost = cost - cost[ranks, corner][:, None]
         slope = np.full_like(cost, np.inf)

@@ -58,15 +58,14 @@ from planner.ilp.cut_point_graph import Step, best_loads, held_edges, sums_throu
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance, undominated
 from planner.ilp.settings import (
-    DECOMPOSITION_UNITS_PER_CELL,
     FINE_ROUNDING,
     NEVER,
     ROUNDING,
     TINY,
-    UNITS_PER_RANK,
+    UNITS_PER_CELL,
+    UNITS_PER_TURN,
     WEIGHT_GAP_LEAST,
     WEIGHT_MOST,
-    WEIGHT_SHARE,
 )
 from planner.ilp.stage_knapsack import (
     Frame,
@@ -684,7 +683,7 @@ class Bounded:
     def units(self) -> float:
         """Return the work of the bound, as `planner.ilp.engine` counts it."""
         cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
-        return UNITS_PER_RANK * len(self.ranks) + DECOMPOSITION_UNITS_PER_CELL * cells
+        return UNITS_PER_TURN * len(self.ranks) + UNITS_PER_CELL * cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -801,10 +800,8 @@ class WeightSearch:
 
 
 def _between(one: Weights, other: Weights) -> Weights:
-    return Weights(
-        pace=WEIGHT_SHARE * other.pace + (1.0 - WEIGHT_SHARE) * one.pace,
-        end=WEIGHT_SHARE * other.end + (1.0 - WEIGHT_SHARE) * one.end,
-    )
+    """Return the weights in the middle of two."""
+    return Weights(pace=0.5 * (one.pace + other.pace), end=0.5 * (one.end + other.end))
 
 
 class _Planes:

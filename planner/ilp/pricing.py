@@ -49,10 +49,8 @@ from planner.ilp.instance import (
 from planner.ilp.problem import Problem
 from planner.ilp.settings import (
     INSTANCES_KEPT,
-    PRICED_BLOCK,
-    QUICK_BLOCK,
     RANK_GROUPS,
-    ROUGH_BLOCK,
+    ROWS_AT_ONCE,
 )
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -167,11 +165,11 @@ class Pricing:
         prices = RoughPrices.together(
             [
                 RoughPrices.of(self._each_kind.spent(part, choices))
-                for part in np.array_split(members, -(-len(members) // QUICK_BLOCK))
+                for part in np.array_split(members, -(-len(members) // ROWS_AT_ONCE))
             ]
         )
         every = np.arange(len(self._configurations))
-        blocks = np.array_split(every, -(-len(every) // ROUGH_BLOCK))
+        blocks = np.array_split(every, -(-len(every) // ROWS_AT_ONCE))
         return np.concatenate(
             [
                 rough_bounds(prices, picked(self._coarse, self._shape_of[b], self._bytes_of[b]))
@@ -185,8 +183,8 @@ class Pricing:
         asked = np.arange(count) if indices is None else np.array(indices, dtype=np.int64)
         by_price = asked if indices is None else asked[np.argsort(self._price_of[asked])]
         bounds = np.full(count, np.inf)
-        for start in range(0, len(by_price), QUICK_BLOCK):
-            part = by_price[start : start + QUICK_BLOCK]
+        for start in range(0, len(by_price), ROWS_AT_ONCE):
+            part = by_price[start : start + ROWS_AT_ONCE]
             level, self._fills[part] = self._quick_block(part)
             bounds[part] = level + self._fills[part]
         blocks = self._choices.blocks
@@ -216,7 +214,7 @@ class Pricing:
         bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         by_price = np.argsort(self._price_of[asked], kind="stable")
-        for part in np.array_split(by_price, -(-len(indices) // PRICED_BLOCK)):
+        for part in np.array_split(by_price, -(-len(indices) // ROWS_AT_ONCE)):
             if with_fills:
                 self._add_fills(asked[part])
             bounds[part] = self._screened(asked[part], limits[part])
@@ -267,8 +265,8 @@ class Pricing:
         """
         prices = np.unique(self._price_of[list(indices)])
         if not all(map(self._blocks.is_at_hand, prices.tolist())):
-            for start in range(0, len(prices), PRICED_BLOCK):
-                self._blocks.sheets(self._blocks.add(prices[start : start + PRICED_BLOCK]))
+            for start in range(0, len(prices), ROWS_AT_ONCE):
+                self._blocks.sheets(self._blocks.add(prices[start : start + ROWS_AT_ONCE]))
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""
@@ -344,7 +342,7 @@ class PricedSpace:
         is_part = job.framework is not None  # of a framework's space: all layers offload the same
         self.choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
         self.edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
-        self.is_large = len(self.configurations) > QUICK_BLOCK
+        self.is_large = len(self.configurations) > ROWS_AT_ONCE
 
     @cached_property
     def pricing(self) -> Pricing:

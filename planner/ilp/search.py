@@ -53,15 +53,13 @@ from planner.ilp.milp import (
 from planner.ilp.pricing import PricedSpace, alike
 from planner.ilp.problem import ONE_GROUP, Groups, NotFound, Problem, SearchResult, Wanted
 from planner.ilp.settings import (
-    ANY_FIRST_UNITS,
     CUTOFF_EASING,
     FITTING_UNITS,
     PREPARED_AT_ONCE,
     PROGRESS_SECONDS,
     PROOF_TOLERANCE,
-    QUICK_BLOCK,
+    ROWS_AT_ONCE,
     SCREENED_AT_ONCE,
-    SCREENED_REACH,
     TURN_NODES,
     TURN_UNITS,
 )
@@ -100,7 +98,7 @@ def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[i
         if _is_over(state):
             return
         frontier.take(index)
-        if not look(state, index, state.effort(ANY_FIRST_UNITS)):
+        if not look(state, index, state.effort(TURN_UNITS)):
             unsettled.append(index)
 
 
@@ -300,13 +298,13 @@ def _progress(state: State, key: float) -> Progress:
 def _screen(state: State, index: int) -> list[int]:
     """Replace the quick bounds of this configuration and of those next to it in order.
 
-    Those with the same prices, if their bounds are not far off, are screened with them. Return
+    Those with the same prices are screened with them. Return
     those that still matter, under a new key.
     """
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
     alike_priced = state.pricing.priced_alike(indices)
-    others = frontier.quick_of(alike_priced, SCREENED_REACH * frontier.keys[index])
+    others = frontier.quick_of(alike_priced)
     indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
@@ -318,7 +316,7 @@ def _screened_at_once(state: State) -> int:
     if not np.isfinite(state.frontier.limit_seconds()):
         return SCREENED_AT_ONCE
     state.screens += 1
-    return min(SCREENED_AT_ONCE << state.screens, QUICK_BLOCK)
+    return min(SCREENED_AT_ONCE << state.screens, ROWS_AT_ONCE)
 
 
 def _dive(state: State, screened: Sequence[int]) -> None:

@@ -44,8 +44,8 @@ from planner.ilp.settings import (
     COMPARED_FROM,
     FEW_KEPT,
     FINE_ROUNDING,
-    LABELS_MOST,
     ROUNDING,
+    SETS_MOST,
 )
 from planner.ilp.stage_patterns import Enumeration, LayerSets, sets_within
 
@@ -362,7 +362,7 @@ def least_cost(
     layers: Sequence[int],
     *,
     upper: float,
-    effort: int = LABELS_MOST,
+    effort: int = SETS_MOST,
     will_do: float = -math.inf,
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""

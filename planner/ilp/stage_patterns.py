@@ -36,8 +36,8 @@ from planner.ilp.settings import (
     NEVER,
     PATTERN_UNITS_PER_PAIR,
     PATTERN_UNITS_PER_SET,
-    PATTERN_UNITS_PER_TURN,
     ROUNDING,
+    UNITS_PER_TURN,
 )
 
 Words = npt.NDArray[np.uint64]
@@ -502,7 +502,7 @@ def sets_within(
         if not sets.is_paid(place):
             break
         sets.extend(place)
-        effort.spend(PATTERN_UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.rows))
+        effort.spend(UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.rows))
         if len(sets.rows) > most and not narrows:
             raise TooManyError
         if len(sets.rows) > crowd:
