@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.calibration.parts import factors_of, priced_seconds
+from planner.calibration.parts import COUNT, NAMES, priced_seconds, scalars_of
 from planner.calibration.row import Row, sorted_rows
+from planner.cost.configuration import Floats
 from planner.schema.job import Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.scalars import Scalars
@@ -22,6 +23,12 @@ TRUTH = Scalars(
     communication_efficiency_ratio=0.6,
     host_overhead_ratio=1.0,
 )
+
+
+def factors_of(scalars: Scalars) -> Floats:
+    """Return the logarithms of factors on time that scalars stand for, [scalars]."""
+    unit = scalars_of(np.ones(COUNT))
+    return np.array([math.log(getattr(scalars, n)) / math.log(getattr(unit, n)) for n in NAMES])
 
 
 def shapes() -> Iterator[dict[str, Any]]:

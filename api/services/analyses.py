@@ -69,11 +69,6 @@ class AnalysisService:
         self._solves = solves
         self._at_work: dict[Key, Future[str]] = {}
 
-    @property
-    def at_work_count(self) -> int:
-        """Return how many searches of this process wait or run."""
-        return len(self._at_work)
-
     def of_plan(self, caller: Caller, plan_id: str) -> tuple[Analysis, ...]:
         """Return what was asked about the plan, the newest question first."""
         with self._database.reading() as session:

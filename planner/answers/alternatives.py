@@ -45,17 +45,6 @@ def best_alternatives(
     return tuple(degrees), tuple(choices)
 
 
-def best_of_other_degrees(request: Request, plan_count: int, *, inquiry: Inquiry) -> Alternatives:
-    """Return the best plan of each of the `plan_count` best groups, best first.
-
-    Raises:
-        SolverError: if the solver fails.
-        VerificationError: if a plan does not survive its own recomputation.
-    """
-    groups = _best_groups(request, plan_count, inquiry)
-    return tuple(_alternatives(groups, beside=groups[0])) if groups else ()
-
-
 def _best_groups(request: Request, plan_count: int, inquiry: Inquiry) -> list[Solution]:
     if plan_count < 1:
         return []

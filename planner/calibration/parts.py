@@ -47,11 +47,6 @@ def scalars_of(factors: Floats) -> Scalars:
     return Scalars(**{name: float(value) for name, value in zip(NAMES, values, strict=True)})
 
 
-def factors_of(scalars: Scalars) -> Floats:
-    """Return the logarithms of factors on time, [scalars]."""
-    return _SIGNS * np.log([getattr(scalars, name) for name in NAMES])
-
-
 def priced_seconds(row: Row, factors: Floats) -> float:
     """Return the predicted step of a row under factors on its first kind of device."""
     hardware, stack = row.case.hardware, row.case.job.stack

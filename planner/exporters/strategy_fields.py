@@ -55,11 +55,6 @@ class Said:
         """Return whether the target cannot run the value, whatever stands beside it."""
         return self.values is not None and value not in (*self.values, *self.lost)
 
-    @property
-    def is_always_written(self) -> bool:
-        """Return whether the files say every value, whatever stands beside it."""
-        return self.values is None and not self.lost and not self.beside
-
 
 # What `Strategy.resolved` puts other fields in place of, and a number that says no more than order.
 OF_NO_FILE = frozenset({"data_parallel_degree", "schema_version", "stage"})

@@ -131,7 +131,6 @@ RUN_TRANSITIONS: tuple[Transition, ...] = (
 )
 
 FINAL_RUN_STATES = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
-LEASED_RUN_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 FINAL_LEASE_STATES = frozenset(
     {LeaseState.SUCCEEDED, LeaseState.FAILED, LeaseState.STOPPED, LeaseState.EXPIRED}
 )

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
-from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.alternatives import best_alternatives
 from planner.answers.finalists import fastest_plan
 from planner.answers.frontier import frontier
 from planner.answers.heatmap import heatmap
@@ -79,11 +79,11 @@ def legal(request: Request, names: tuple[str, ...]) -> set[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", DRAWN)
-def test_best_of_other_degrees_are_the_best_of_every_degree(seed):
+def test_alternatives_are_the_best_of_every_degree(seed):
     request = drawn(seed)
     alone = [solved(with_limits(request, **fixed(GROUP, one))) for one in legal(request, GROUP)]
     expected = sorted(one.step_seconds for one in alone if one is not None)
-    found = best_of_other_degrees(request, 50, inquiry=Inquiry.within(60.0))
+    found, _ = best_alternatives(request, 50, inquiry=Inquiry.within(60.0))
     assert [plan.step_seconds for plan in found] == pytest.approx(expected, rel=1e-9)
 
 

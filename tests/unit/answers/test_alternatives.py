@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.answers.alternatives import best_alternatives, best_of_other_degrees
+from planner.answers.alternatives import best_alternatives
 from planner.answers.finalists import fastest_plan
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import Request
@@ -54,13 +54,13 @@ def test_the_best_groups_are_those_of_solving_each_alone(limits: Limits):
     request = a_tight_request(limits=limits)
     alone = [best_of(request, group) for group in every_group(request)]
     expected = sorted(step for step in alone if step is not None)
-    found = best_of_other_degrees(request, 100, inquiry=Inquiry.within(60.0))
+    found, _ = best_alternatives(request, 100, inquiry=Inquiry.within(60.0))
     assert len(expected) >= 3
     assert [plan.step_seconds for plan in found] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_plans_are_ranked_proven_and_of_different_groups():
-    found = best_of_other_degrees(a_tight_request(), 5, inquiry=Inquiry.within(60.0))
+    found, _ = best_alternatives(a_tight_request(), 5, inquiry=Inquiry.within(60.0))
     assert [plan.rank for plan in found] == [1, 2, 3, 4, 5]
     assert all(plan.proven for plan in found)
     assert len({group_of(plan.strategy) for plan in found}) == 5
@@ -91,10 +91,10 @@ def test_the_best_plan_has_neighbours_that_leave_out_one_of_its_choices():
 
 
 def test_without_time_there_are_none():
-    assert best_of_other_degrees(a_tight_request(), 3, inquiry=Inquiry.within(0.0)) == ()
+    assert best_alternatives(a_tight_request(), 3, inquiry=Inquiry.within(0.0)) == ((), ())
 
 
 def test_none_are_sought_where_none_are_wanted():
     inquiry = Inquiry.within(30.0)
-    assert best_of_other_degrees(a_tight_request(), 0, inquiry=inquiry) == ()
+    assert best_alternatives(a_tight_request(), 0, inquiry=inquiry) == ((), ())
     assert inquiry.search_count == 0

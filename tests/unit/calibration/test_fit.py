@@ -11,23 +11,24 @@ from planner.calibration.fit import Prior, fitted
 from planner.calibration.parts import (
     COUNT,
     NAMES,
-    factors_of,
     parts_of,
     priced_seconds,
     scalars_of,
 )
 from planner.schema.scalars import Scalars
-from tests.calibration_rows import TRUTH, measured_fields, rows_of
+from tests.calibration_rows import TRUTH, factors_of, measured_fields, rows_of
 from tests.measured_rows import TORCHTITAN
 
 NOISE = 0.03
 PRIOR = Prior(deviations=np.full(COUNT, 0.3), noise_deviation=0.1)
 
 
-def test_scalars_and_factors_are_each_others_inverse():
-    assert scalars_of(factors_of(TRUTH)).model_dump() == pytest.approx(TRUTH.model_dump())
-    assert factors_of(Scalars(compute_efficiency_ratio=0.5))[0] == pytest.approx(math.log(2.0))
-    assert factors_of(Scalars(host_overhead_ratio=2.0))[3] == pytest.approx(math.log(2.0))
+def test_a_factor_on_time_is_one_over_a_rate_and_an_overhead_itself():
+    factors = np.zeros(COUNT)
+    factors[NAMES.index("compute_efficiency_ratio")] = math.log(2.0)
+    factors[NAMES.index("host_overhead_ratio")] = math.log(3.0)
+    expected = Scalars(compute_efficiency_ratio=0.5, host_overhead_ratio=3.0)
+    assert scalars_of(factors).model_dump() == pytest.approx(expected.model_dump())
 
 
 def test_parts_give_the_step_of_other_scalars_without_pricing_it():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.calibration.in_situ import InSitu, corrected, probes
-from planner.calibration.parts import factors_of, priced_seconds
+from planner.calibration.parts import priced_seconds
 from planner.calibration.row import Row
 from planner.cli.machine_profile import measured_cluster
 from planner.cli.profile import in_situ_lines
@@ -26,6 +26,7 @@ from planner.schema.scalars import Scalars
 from planner.schema.strategy import Strategy
 from planner.schema.trial import Trial
 from planner.validation.case import case_of
+from tests.calibration_rows import factors_of
 from tests.unit.cli.test_machine_profile import figures
 
 TRUTH = Scalars(compute_efficiency_ratio=0.7, memory_efficiency_ratio=1.3, host_overhead_ratio=5.0)

@@ -163,10 +163,10 @@ def test_a_cancelled_question_is_unasked_again_and_its_search_ends(app, client):
     busy = pool.submit(time.sleep, 600)
     path = "/plans/plan-proven"
     assert "Cancel" in sent(client, f"{path}/analyses", kind="reasons").text
-    assert app.state.services.analyses.at_work_count == 1
+    assert pool.waiting_count == 1
     assert "Work it out" in sent(client, f"{path}/analyses/cancel", kind="reasons").text
     assert client.get(f"{path}/analyses").json() == []
-    assert app.state.services.analyses.at_work_count == 0
+    assert pool.waiting_count == 0
     pool.kill(busy)
 
 
