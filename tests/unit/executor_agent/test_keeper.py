@@ -21,9 +21,9 @@ LIMIT_SECONDS = 600.0
 # A process, and one in a session of its own, as torch starts ranks. Both sleep on.
 TWO_SLEEPERS = """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(86_400)"], start_new_session=True)
 print("started", flush=True)
-time.sleep(600)
+time.sleep(86_400)
 """
 # A process that takes a moment to end as it is asked to, and a script that leaves it behind.
 UPLOAD = """
@@ -36,7 +36,7 @@ def upload(*_):
 
 signal.signal(signal.SIGTERM, upload)
 print("ready", file=sys.stderr, flush=True)
-time.sleep(600)
+time.sleep(86_400)
 """
 LEAVES_AN_UPLOAD = f"""
 import subprocess, sys
@@ -148,11 +148,13 @@ def test_when_the_lease_runs_out_the_keeper_ends_all_without_an_agent(
     launching = started(folder, tag, TWO_SLEEPERS)
     wait_until(lambda: log_has(folder, "started"))
     folder.write_until(machine_seconds())
-    wait_until(folder.read_ending)
+    keeper = folder.read_keeper()
+    assert keeper is not None
+    wait_until(lambda: not is_alive(keeper))
+    assert tagged(tag) == []
     ending = folder.read_ending()
     assert ending is not None
     assert ending.reason == "lease_lost"
-    wait_until(lambda: not tagged(tag))
     assert launching.ending() == ending
 
 
