@@ -184,6 +184,7 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             "template": template,
             "step_pattern": step_pattern,
             "peak_pattern": peak_pattern,
+            "device": device,
             "budget": {"runs": runs, "minutes": minutes, "steps": steps},
             "planner_version": planner_version(),
         },
@@ -306,26 +307,15 @@ def _resumed(asked: Tuning, out: Path, console: Console) -> Tuning:
         InputError: if the file holds another tuning.
     """
     from planner.schema.tuning import Tuning
+    from planner.tuning.continuation import continued
 
     if not out.exists():
         return asked
-    kept = Tuning.read(out)
-    for name in ("model", "cluster", "job"):
-        if getattr(kept, name).digest != getattr(asked, name).digest:
-            raise _another(out, f"is a tuning of another {name}")
-    if (kept.script, kept.template) != (asked.script, asked.template):
-        raise _another(out, "is a tuning of another script, or of other arguments")
-    if (kept.step_pattern, kept.peak_pattern) != (asked.step_pattern, asked.peak_pattern):
-        raise _another(out, "has trials that were read by other patterns")
-    if kept.trials:
-        has = counted(len(kept.trials), "trial")
+    found = continued(Tuning.read(out), asked, path=out)
+    if found.trials:
+        has = counted(len(found.trials), "trial")
         console.print(f"going on from {out}, which has {has}", markup=False)
-    return asked.model_copy(update={"trials": kept.trials})
-
-
-def _another(out: Path, problem: str) -> InputError:
-    remedy = "name another file, or remove this one to begin anew"
-    return InputError(problem, field="--out", value=str(out), remedy=remedy)
+    return found
 
 
 def _tuned(tuning: Tuning, launch: Launch, *, out: Path, console: Console) -> Tuning:

@@ -99,7 +99,8 @@ class Tuning(Document):
 
     `script` is the training script with its arguments, empty for the reference model; `template` is
     the command of another framework's job instead, whose lines are read by the patterns where these
-    were given. Without a `certificate` it has not come to its end.
+    were given. `device` is the kind of devices that trials run on, `null` for the plan's. Without a
+    `certificate` it has not come to its end.
     """
 
     model: ResolvedModel
@@ -109,6 +110,7 @@ class Tuning(Document):
     template: Text | None = None
     step_pattern: Text | None = None
     peak_pattern: Text | None = None
+    device: Literal["cpu", "cuda"] | None = None
     budget: TuningBudget
     trials: Annotated[tuple[TuningTrial, ...], Field(max_length=TRIALS_MOST)] = ()
     certificate: MeasuredCertificate | None = None

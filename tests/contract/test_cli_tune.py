@@ -110,7 +110,7 @@ def test_a_template_tries_plans_as_jobs_of_another_framework(tmp_path):
     assert tuning.trials[0].step_seconds == (0.5, 0.25)
     assert [trial.outcome for trial in tuning.trials[1:]] in ([], ["out_of_memory"])
     other = tuned(tmp_path, *ASKED, "--runs", "2", *template, *pattern, "--template", "sh {config}")
-    assert "is a tuning of another script, or of other arguments" in other.stderr
+    assert "--template: differs from the tuning in tuning.json, which has " in other.stderr
 
 
 def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from planner.cli.trial import _failure, _measured
+from planner.cli.tune import tune
 from planner.cli.views.tuning import end_lines, trial_line
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import Interval
 from planner.schema.tuning import MeasuredCertificate, PeakKind, Tuning, TuningBudget, TuningTrial
+from planner.tuning.continuation import continued
 from planner.tuning.words import claim
 from tests.builders import a_plan, a_strategy
 
@@ -132,15 +136,6 @@ def test_the_run_that_was_added_last_is_the_trial_s(tmp_path):
     assert _measured(rows)["outcome"] == "failed"
 
 
-def test_a_file_of_another_tuning_is_refused(command, tmp_path):
-    path = tmp_path / "tuning.json"
-    path.write_text(a_tuning().to_json())
-    outcome = command("tune", *CPU, "--out", str(path))
-    assert outcome.exit_code == 1
-    assert f"--out: is a tuning of another model (got {path})" in outcome.stderr
-    assert "name another file, or remove this one" in outcome.stderr
-
-
 def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_path):
     missing = str(tmp_path / "no" / "tuning.json")
     assert "--out: cannot be written" in command("tune", *CPU, "--out", missing).stderr
@@ -195,25 +190,111 @@ def test_a_template_that_could_not_be_tried_is_refused_before_a_trial(
     assert not (tmp_path / "tuning.json").exists()
 
 
-def test_trials_read_by_other_patterns_are_not_gone_on_from(command, tmp_path):
-    path = tmp_path / "tuning.json"
-    request = resolved_request(
-        resolved_model("tiny-llama-cpu"),
-        resolved_cluster("2xcpu-gloo"),
-        Job(global_batch_size=8, sequence_length=64, framework="torchtitan"),
-    )
-    kept = a_tuning(
-        model=request.model,
-        cluster=request.cluster,
-        job=request.job,
-        template="sh {config}",
-        step_pattern="a(?P<seconds>.)",
-        trials=(),
-    )
-    path.write_text(kept.to_json())
-    asked = ("tune", *CPU, *TITAN, "--out", str(path), "--template", "sh {config}")
-    refused = command(*asked, "--step-pattern", "b(?P<seconds>.)")
-    assert f"--out: has trials that were read by other patterns (got {path})" in refused.stderr
+KEPT = ("--sequence-length", "64", "--global-batch-size", "8")
+RAN_WITH = {
+    "model": (("gpt2", "2xcpu-gloo", *KEPT), "model.name"),
+    "cluster": (("tiny-llama-cpu", "4xcpu-gloo", *KEPT), "cluster.name"),
+    "script": (("--", "train.py"), "script"),
+    "steps": (("--steps", "6"), "--steps"),
+    "device": (("--device", "cpu"), "--device"),
+    "template": (("--template", "sh {config}", *TITAN), "--template"),
+    "step_pattern": (("--step-pattern", "b(?P<seconds>.)"), "--step-pattern"),
+    "peak_pattern": (("--peak-pattern", "b(?P<allocated_gib>.)"), "--peak-pattern"),
+    "job": (("--job", "job.yaml"), "job.precision"),
+    "global_batch_size": (("--global-batch-size", "16"), "job.global_batch_size"),
+    "sequence_length": (("--sequence-length", "128"), "job.sequence_length"),
+    "precision": (("--precision", "fp32"), "job.precision"),
+    "optimizer": (("--optimizer", "sgd"), "job.optimizer"),
+    "stack": (("--stack", "megatron"), "job.stack"),
+    "framework": (TITAN, "job.framework"),
+    "calibration": (("--calibration", "learnt.yaml"), "job.calibration"),
+    "settings": (("--set", "expert_load_ratio=1.5"), "job.expert_load_ratio"),
+    "fits_probability": (("--fits-probability", "0.5"), "job.limits.fits_probability"),
+    "solver_seconds": (("--solver-seconds", "7"), "job.limits.solver_seconds"),
+}
+"""Every option that trials are run with: words that change it, and what is then refused."""
+
+LEARNT = {
+    "name": "learnt",
+    "date": "2026-11-27",
+    "source": "runs.jsonl",
+    "source_digest": "0" * 64,
+    "planner_version": "test",
+    "effects": [],
+    "runs": [
+        {
+            "device": "cpu",
+            "stack": "torch",
+            "precision": "bf16",
+            "device_count": 2,
+            "tensor_parallel_degree": 1,
+            "pipeline_parallel_degree": 1,
+            "micro_batch_size": 1,
+            "sequence_length": 64,
+            "parameter_count": 1000,
+            "log_error": 0.1,
+            "shared_deviation": 0.1,
+            "own_deviation": 0.1,
+        }
+    ],
+}
+
+ENDS_BY = {"runs", "minutes", "trial_minutes"}
+TELLS = {"out", "plan_out", "json"}
+OF_A_FLEET = {"on", "agent_command", "argument", "detach"}
+PATTERNS = {"step_pattern", "peak_pattern"}
+
+
+def test_every_option_of_tune_is_compared_or_known_not_to_matter():
+    assert set(inspect.signature(tune).parameters) == {*RAN_WITH, *ENDS_BY, *TELLS, *OF_A_FLEET}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A tuning without trials, in a folder where the words of `RAN_WITH` find their files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "job.yaml").write_text("precision: fp32\n")
+    (tmp_path / "learnt.yaml").write_text(json.dumps(LEARNT))
+
+    def written(**changes):
+        request = resolved_request(
+            resolved_model("tiny-llama-cpu"),
+            resolved_cluster("2xcpu-gloo"),
+            Job(global_batch_size=8, sequence_length=64, framework=changes.pop("framework", None)),
+        )
+        tuning = a_tuning(
+            model=request.model, cluster=request.cluster, job=request.job, trials=(), **changes
+        )
+        (tmp_path / "tuning.json").write_text(tuning.to_json())
+
+    return written
+
+
+@pytest.mark.parametrize("option", RAN_WITH)
+def test_a_tuning_does_not_go_on_with_another(command, kept, option):
+    words, field = RAN_WITH[option]
+    before = ()
+    if option in PATTERNS:
+        before = ("--template", "sh {config}", *TITAN)
+        kept(template="sh {config}", framework="torchtitan", **{option: "a(?P<seconds>.)"})
+    elif option == "template":
+        kept(template="sh -c {config}", framework="torchtitan")
+    else:
+        kept()
+    places = () if option in {"model", "cluster"} else CPU
+    refused = command("tune", *places, *before, *words)
+    assert f"{field}: differs from the tuning in tuning.json, which has " in refused.stderr
+    assert "give the same to go on, or another file as --out to begin anew" in refused.stderr
+    assert refused.exit_code == 1
+
+
+def test_a_tuning_goes_on_with_another_budget_and_its_trials():
+    """Runs, minutes and the time of a trial say when it ends, and no more."""
+    had = a_tuning(budget=TuningBudget(runs=3))
+    asked = had.model_copy(update={"budget": TuningBudget(runs=9, minutes=5.0), "trials": ()})
+    found = continued(had, asked, path=Path("tuning.json"))
+    assert (found.budget, found.trials) == (asked.budget, had.trials)
 
 
 def test_two_commands_do_not_tune_into_one_file(command, tmp_path):
