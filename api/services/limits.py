@@ -75,7 +75,8 @@ class RateLimits:
             window = self._limiter.get_window_stats(limit, kind, who)
         except StorageError as error:
             raise NotReadyError("the storage of rate limits cannot be reached") from error
-        wait_seconds = max(1, round(window.reset_time - time.time()))
+        # The storage tells by the wall clock, which may have been set since: no window is longer.
+        wait_seconds = min(max(1, round(window.reset_time - time.time())), limit.get_expiry())
         raise RateLimitError(kind, per_minute=limit.amount, retry_seconds=wait_seconds)
 
 

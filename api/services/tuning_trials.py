@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -34,6 +34,7 @@ from api.repositories.tunings import TuningRepository
 from api.services.gangs import Gangs
 from api.services.identifiers import new_identifier
 from api.services.records import plan_row
+from api.services.run_durations import RunDurations
 from api.services.runs import cancel_run, queue_run
 from api.services.solving import Solving
 from api.services.tuning_records import keep, stored_tuning, under_way
@@ -76,6 +77,7 @@ class TuningTrials:
         self._embedded = settings.embedded
         self._longest = timedelta(seconds=settings.solve_seconds_limit + _PATIENCE_SECONDS)
         self._searches: dict[str, _Search] = {}
+        self._durations = RunDurations()
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -87,7 +89,9 @@ class TuningTrials:
     def advance_all(self) -> None:
         """Take each tuning that waits for it one step on."""
         with self._database.reading() as session:
-            due = [row.id for row in TuningRepository(session).running() if _is_due(session, row)]
+            running = TuningRepository(session).running()
+            self._look_at_runs(session, running)
+            due = [row.id for row in running if _is_due(session, row)]
         for tuning_id in due:
             self.advance(tuning_id)
 
@@ -98,7 +102,7 @@ class TuningTrials:
             row = TuningRepository(session).locked(tuning_id)
             if row.state != TuningState.RUNNING or not _is_due(session, row):
                 return
-            if row.under_way is not None and not _settle(session, row):
+            if row.under_way is not None and not _settle(session, row, self._durations):
                 return
             if self._is_busy():
                 return
@@ -108,6 +112,15 @@ class TuningTrials:
         with self._lock:
             self._searches[token] = search
         search.answer.add_done_callback(lambda _: self._ended(tuning_id, token, search))
+
+    def _look_at_runs(self, session: Session, rows: Sequence[TuningRow]) -> None:
+        """Note how far the runs of trials are, for how long they take."""
+        trials = [trial for trial in map(under_way, rows) if trial is not None]
+        self._durations.forget_others({trial.run_id for trial in trials})
+        for trial in trials:
+            run = RunRepository(session).get(trial.run_id)
+            if run is not None and run.state not in FINAL_RUN_STATES:
+                self._durations.saw(run.id, started=run.started_at is not None)
 
     def forget(self, work_token: str | None) -> None:
         """End the search for what comes next, if this process is at it."""
@@ -159,7 +172,9 @@ class TuningTrials:
             if isinstance(decision, Ended):
                 _end(session, row, decision)
                 return None
-            return _begin_trial(session, row, decision)
+            run_id = _begin_trial(session, row, decision)
+            self._durations.saw(run_id, started=False)
+            return run_id
 
 
 def _is_due(session: Session, row: TuningRow) -> bool:
@@ -174,7 +189,7 @@ def _is_due(session: Session, row: TuningRow) -> bool:
     return len(steps) >= row.step_budget
 
 
-def _settle(session: Session, row: TuningRow) -> bool:
+def _settle(session: Session, row: TuningRow, durations: RunDurations) -> bool:
     """Keep what came of the trial under way, and return whether another may follow."""
     trial, tuning = under_way(row), stored_tuning(row)
     if trial is None:
@@ -194,7 +209,8 @@ def _settle(session: Session, row: TuningRow) -> bool:
         }
     else:
         outcome = _failure(session, run)
-    done = _trial(session, run, trial, outcome)
+    took = durations.seconds(run.id, run.started_at, run.finished_at)
+    done = _trial(session, run, trial, {**outcome, "run_seconds": took})
     tuning = tuning.model_copy(update={"trials": (*tuning.trials, done)})
     keep(row, tuning)
     row.under_way = None
@@ -239,11 +255,6 @@ def _trial(
 ) -> TuningTrial:
     """Return what came of a run as a trial of its tuning."""
     plan = Plan.model_validate_json(RunRepository(session).plan_of(run.id, 1).document)
-    seconds = (
-        0.0
-        if run.started_at is None or run.finished_at is None
-        else (run.finished_at - run.started_at).total_seconds()
-    )
     return TuningTrial.model_validate(
         {
             "strategy": plan.strategy,
@@ -253,7 +264,6 @@ def _trial(
             "fits_probability": trial.fits_probability,
             "optimistic_seconds": trial.optimistic_seconds,
             "log": f"/v1/runs/{run.id}/logs",
-            "run_seconds": max(seconds, 0.0),
             "run_id": run.id,
             **outcome,
         }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from api.repositories.runs import RunRepository
 from planner.schema.plan import Plan
 from planner.schema.tuning import Tuning
 from tests.contract.api.agents_at_work import AT_WORK, a_gang_plan, state_of, two_agents
@@ -85,6 +88,19 @@ def test_a_run_that_ends_by_itself_is_measured_by_what_it_did(client):
 
     (trial,) = tuning_of(client, tuning_id)["tuning"]["trials"]
     assert (trial["outcome"], trial["step_seconds"]) == ("measured", [1.5])
+
+
+def test_a_clock_that_is_set_forward_while_a_trial_runs_spends_no_minutes(client):
+    """The database has its start an hour before it was."""
+    agents = two_agents(client)
+    tuning_id = a_tuning(client)
+    with client.app.state.database.writing() as session:
+        run = RunRepository(session).locked(run_of(client, tuning_id))
+        run.started_at -= timedelta(hours=1)
+    measure(client, *agents, seconds=1.5)
+
+    (trial,) = tuning_of(client, tuning_id)["tuning"]["trials"]
+    assert 0.0 < trial["run_seconds"] < 3000.0
 
 
 def test_a_run_without_a_timed_step_has_failed(client):
