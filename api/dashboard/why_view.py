@@ -54,7 +54,11 @@ def why_view(plan: Plan, analyses: Sequence[Analysis]) -> WhyView:
         simplicity=simplicity_words(plan),
         reasons=reasons,
         runner_up_url=None if rival is None else strategy_url(plan.id, rival.strategy),
-        safety=None if safety is None else _sentence(safety_words(safety, objective)),
+        safety=None
+        if safety is None
+        else _sentence(
+            safety_words(safety, objective, step_seconds=plan.prediction.step_seconds.p50)
+        ),
         safety_url=None
         if safety is None or safety.strategy is None or not safety.cost_value
         else strategy_url(plan.id, safety.strategy),

@@ -1,7 +1,8 @@
 """Safety: what the chance of fitting that a job asks for costs, beside the most likely plan.
 
-The most likely plan is the best of all that are more likely than not to fit. It is the best that is
-compared, as with prices of memory, where the plan itself is the simplest within a tolerance of it.
+The most likely plan is the best of all that are more likely than not to fit. Best is held against
+best, as with prices of memory, also where the plan itself is the simplest within a tolerance of it:
+what a simpler plan takes beside is no cost of safety.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from planner.requests.inquiry import Inquiry
 from planner.requests.planned import Planned
 from planner.requests.variation import with_limits
 from planner.schema.reasons import Safety
+from planner.schema.strategy import Strategy
 
 EVEN_CHANCE = 0.5
 
@@ -40,6 +42,8 @@ def safety(planned: Planned, *, inquiry: Inquiry) -> Safety | None:
         description=describe_strategy(answer.strategy),
         fits_probability=answer.prediction.fits_probability,
         step_seconds=answer.step_seconds,
+        asked_description=describe_strategy(_best(planned)),
+        asked_step_seconds=planned.best_step_seconds,
         cost_seconds=planned.best_step_seconds - answer.step_seconds,
         cost_value=cost,
         cost_ratio=cost / answer.value,
@@ -48,14 +52,21 @@ def safety(planned: Planned, *, inquiry: Inquiry) -> Safety | None:
 
 def _free(planned: Planned, asked: float, *, proven: bool) -> Safety:
     """Return that the most likely plan is no better: the best one with the chance asked for."""
-    best = planned.strategy if planned.fastest is None else planned.fastest
+    best = _best(planned)
     return Safety(
         asked_probability=asked,
         proven=proven,
         strategy=best,
         description=describe_strategy(best),
         step_seconds=planned.best_step_seconds,
+        asked_description=describe_strategy(best),
+        asked_step_seconds=planned.best_step_seconds,
         cost_seconds=0.0,
         cost_value=0.0,
         cost_ratio=0.0,
     )
+
+
+def _best(planned: Planned) -> Strategy:
+    """Return the best strategy with the chance that was asked for."""
+    return planned.strategy if planned.fastest is None else planned.fastest

@@ -68,10 +68,12 @@ class Rival(Part):
 class Safety(Part):
     """The best plan that is more likely than not to fit, and what asking for a higher chance costs.
 
-    `fits_probability` is its own chance, `asked_probability` the job's. `cost_seconds` is how much
-    longer the best plan with the chance that was asked for takes, `cost_value` the same of the
-    objective, in its unit, and `cost_ratio` the latter over what this plan has of it. It is
-    `proven` where both plans are. Without a `strategy` none was found in time.
+    `fits_probability` is its own chance, `asked_probability` the job's. Best is held against best:
+    `asked_description` and `asked_step_seconds` are of the best plan with the chance that was asked
+    for, of which the plan itself may be a simpler one. `cost_seconds` is how much longer that one
+    takes, `cost_value` the same of the objective, in its unit, and `cost_ratio` the latter over
+    what this plan has of it. It is `proven` where both plans are. Without a `strategy` none was
+    found in time.
     """
 
     asked_probability: Ratio
@@ -80,6 +82,8 @@ class Safety(Part):
     description: str | None = None
     fits_probability: Ratio | None = None
     step_seconds: Amount | None = None
+    asked_description: str | None = None
+    asked_step_seconds: Amount | None = None
     cost_seconds: float | None = None
     cost_value: float | None = None
     cost_ratio: float | None = None

@@ -47,7 +47,9 @@ def _part_line(reasons: Reasons) -> Iterator[Text]:
 
 def _safety(reasons: Reasons) -> Iterator[Text]:
     if reasons.safety is not None:
-        yield Text(safety_words(reasons.safety, reasons.objective))
+        yield Text(
+            safety_words(reasons.safety, reasons.objective, step_seconds=reasons.step_seconds)
+        )
 
 
 def _price(price: ShadowPrice, reasons: Reasons) -> str:

@@ -222,6 +222,8 @@ def test_the_page_of_reasons_says_what_safety_costs_and_compares_the_most_likely
         description="PP 2",
         fits_probability=0.8,
         step_seconds=2.0,
+        asked_description="DP 4",
+        asked_step_seconds=2.05,
         cost_seconds=0.05,
         cost_value=0.05,
         cost_ratio=0.025,
@@ -241,7 +243,9 @@ def test_the_page_of_reasons_says_what_safety_costs_and_compares_the_most_likely
     )
     view = why_view(chosen, [an_analysis("reasons", "", document_json=reasons.model_dump_json())])
     assert view.safety.startswith("A chance of fitting of 95% costs 50 ms a step (2.50%): ")
-    assert view.safety.endswith("PP 2, takes 2 s with a chance of 80.0%.")
+    assert (
+        "PP 2, takes 2 s with a chance of 80.0%, the fastest with the chance asked" in view.safety
+    )
     assert view.safety_url.startswith("/compare?")
     free = found.model_copy(update={"cost_value": 0.0})
     document = reasons.model_copy(update={"safety": free}).model_dump_json()
