@@ -15,6 +15,7 @@ from planner.schema.cluster import Cluster
 Feasible = Callable[[Request], bool]
 
 _SECONDS_A_SEARCH = 5.0
+_PARTS_OF_A_QUANTITY = 64
 _ASKED_IN_A_ROW = 64  # 0.05 s each for a model of 70B: a few seconds
 
 
@@ -67,21 +68,24 @@ def doubled(fits: Callable[[int], bool], given: int, limit: int) -> tuple[int, i
     return low, high
 
 
-def halved(fits: Callable[[int], bool], low: int, high: int) -> int:
+def halved(fits: Callable[[int], bool], low: int, high: int, *, parts: int | None = None) -> int:
     """Return the least value that fits of those above `low`, up to `high` which does.
 
-    More is supposed never to hurt.
+    More is supposed never to hurt. The value may be too large by one of so many `parts` of it.
     """
-    while high - low > 1:
+    while high - low > max(1, 0 if parts is None else high // parts):
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
 
 
 def least(fits: Callable[[int], bool], given: int, limit: int) -> int | None:
-    """Return the least value above `given` that fits, supposing that more never hurts."""
+    """Return a value above `given` that fits, the least to one part of 64.
+
+    More is supposed never to hurt.
+    """
     bracket = doubled(fits, given, limit)
-    return None if bracket is None else halved(fits, *bracket)
+    return None if bracket is None else halved(fits, *bracket, parts=_PARTS_OF_A_QUANTITY)
 
 
 def most_below(

@@ -26,7 +26,7 @@ _NODE_COUNT_LIMIT = 2**17
 
 
 def more_device_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
-    """Yield the least memory of each kind of device, in whole GiB, that is enough."""
+    """Yield the memory of each kind of device that is enough, in whole GiB, the least to 2 %."""
     cluster = request.cluster.resolved
     for device in devices(cluster):
         index, group = _first_group(cluster, device)
@@ -50,7 +50,7 @@ def more_device_memory(request: Request, checks: Checks) -> Iterator[Relaxation]
 
 
 def more_host_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
-    """Yield the least host memory, in whole GiB, that is enough, where the job may offload."""
+    """Yield the host memory that is enough, likewise, where the job may offload."""
     if not request.job.resolved.limits.offload:
         return
     cluster = request.cluster.resolved
