@@ -53,7 +53,7 @@ test: $(DEVELOPMENT)  ## run the tests: each fact, on a sample where many cases 
 	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-full: MARKS := -m ""
-test-full: test-kernels test-exports test-wheel test-guards test-chaos  ## run everything there is: hours
+test-full: test-kernels test-exports test-wheel test-guards test-chaos  ## run everything there is: an hour and more
 	MESHWRIGHT_TESTS=full MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests -m "" --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 

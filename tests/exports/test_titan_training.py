@@ -14,6 +14,7 @@ from tests.exports.conftest import needed, ran_on_ranks
 
 needed("torchtitan")
 
+DEBUG_BLOCKS = 6  # of torchtitan's debug model
 TOKENS = GLOBAL_BATCH_SIZE * SEQUENCE_LENGTH
 SUMMED = TOKENS * 2.0**-24  # the losses of as many tokens are added in fp32
 ZERO3 = {"data_parallel_degree": 2, "zero_stage": 3, "activation_checkpointing": "full"}
@@ -25,8 +26,8 @@ STRATEGIES = {
 
 def plan_of(strategy: dict[str, Any], *, width: int = 256):
     """A plan for torchtitan's debug model, or one of another width."""
-    model = small_model(vocabulary_size=2048).model_copy(update={"hidden_size": width})
-    return cpu_plan(model=model, **strategy)
+    model = small_model(block_count=DEBUG_BLOCKS, vocabulary_size=2048)
+    return cpu_plan(model=model.model_copy(update={"hidden_size": width}), **strategy)
 
 
 def losses_of(folder: Path, function: str, *, ranks: int, plan: str = "") -> list[float]:
