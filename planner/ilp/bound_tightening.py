@@ -22,7 +22,6 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.instance import Instance, Kind
 from planner.ilp.lagrangian_bound import (
-    Levels,
     ObjectiveBounds,
     PricedChain,
     Windows,
@@ -52,34 +51,8 @@ class Reduction:
     bounds: ObjectiveBounds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """A chain with its levels."""
-
-    chain: PricedChain
-    levels: Levels
-
-    @staticmethod
-    def of(chain: PricedChain) -> _Priced:
-        return _Priced(chain=chain, levels=levels_of(chain))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chains:
-    """The chain of an instance in each of its prices."""
-
-    fit: _Priced
-    both: _Priced
-    pace: _Priced
-    fill: _Priced
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limit:
-    """No rank of a plan below the cutoff exceeds `value` in the chain's prices."""
-
-    priced: _Priced
-    value: float
+_Limit = tuple[PricedChain, float]
+"""No rank of a plan below the cutoff exceeds the number in the chain's prices."""
 
 
 @lru_cache(maxsize=CONFIGURATIONS_KEPT)
@@ -98,20 +71,14 @@ def reduction(
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
         return None
-    chains = _Chains(
-        fit=_Priced.of(fit_chain(instance)),
-        both=_Priced.of(both_chain(instance)),
-        pace=_Priced.of(pace_chain(instance)),
-        fill=_Priced.of(fill_chain(instance)),
-    )
     windows = everything(instance)
     while True:
-        limits = _limits(instance, chains, known, cutoff_seconds)
+        limits = _limits(instance, known, cutoff_seconds)
         narrowed = _narrowed(instance, windows, limits)
         if narrowed is None:
             return None
         windows = narrowed
-        fill_sum = chains.fill.levels.least_sum(windows)
+        fill_sum = levels_of(fill_chain(instance)).least_sum(windows)
         if fill_sum <= known.fill_sum * (1.0 + TIGHTENING_PROGRESS):
             break
         known = replace(known, fill_sum=fill_sum)
@@ -138,26 +105,20 @@ def _complete(instance: Instance, most: tuple[Integers, ...]) -> bool:
 def _narrowed(instance: Instance, windows: Windows, limits: Sequence[_Limit]) -> Windows | None:
     """Return what the limits leave of the windows, None where that is nothing."""
     left: Windows | None = windows
-    for limit in limits:
-        found = limit.priced.levels.windows(limit.value)
+    for chain, most in limits:
+        found = levels_of(chain).windows(most)
         left = None if found is None or left is None else both(left, found, instance)
     return left
 
 
-def _limits(
-    instance: Instance, chains: _Chains, bounds: ObjectiveBounds, cutoff_seconds: float
-) -> list[_Limit]:
+def _limits(instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float) -> list[_Limit]:
     """Return R1: each chain with the most that a rank may reach in it."""
     both_most = cutoff_seconds - bounds.fill_sum
-    found = [(chains.fit, 0.0), (chains.both, both_most)]
+    found = [(fit_chain(instance), 0.0), (both_chain(instance), both_most)]
     if instance.repeat_count > 0.0:
         pace_most = (both_most - bounds.largest_end) / instance.repeat_count
-        found.append((chains.pace, pace_most))
-    return [
-        _Limit(priced=priced, value=value + ROUNDING * abs(value))
-        for priced, value in found
-        if np.isfinite(value)
-    ]
+        found.append((pace_chain(instance), pace_most))
+    return [(chain, most + ROUNDING * abs(most)) for chain, most in found if np.isfinite(most)]
 
 
 def _most(
@@ -176,19 +137,17 @@ def _most(
         room = np.where(np.arange(instance.stage_count) == kind.pinned_stage, 1, 0)
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
-        most = np.minimum(most, _affordable(_spare(limit, windows), limit.priced.chain.prices[k]))
+        most = np.minimum(most, _affordable(_spare(*limit, windows), limit[0].prices[k]))
     allowed = True if with_dominated else _undominated(kind)
     return np.where(allowed, most, 0.0).astype(np.int64)
 
 
-def _spare(limit: _Limit, windows: Windows) -> Floats:
+def _spare(chain: PricedChain, most: float, windows: Windows) -> Floats:
     """Return what a limit leaves beside the layers that a rank surely holds, [stages, grid]."""
-    chain = limit.priced.chain
-    instance = chain.instance
-    sure = windows.sure[:, list(instance.free_kinds)].astype(np.float64)
+    sure = windows.sure[:, list(chain.instance.free_kinds)].astype(np.float64)
     held = np.einsum("rk,krg->rg", sure, chain.least_prices())
-    rounding = ROUNDING * (abs(limit.value) + np.abs(chain.offset) + held)
-    return np.asarray(limit.value - chain.offset - held + rounding)
+    rounding = ROUNDING * (abs(most) + np.abs(chain.offset) + held)
+    return np.asarray(most - chain.offset - held + rounding)
 
 
 def _affordable(spare: Floats, price: Floats) -> Floats:

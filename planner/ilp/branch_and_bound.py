@@ -67,7 +67,7 @@ from planner.ilp.cut_point_graph import (
 )
 from planner.ilp.engine import Effort, Outcome, TooManyError
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
-from planner.ilp.lagrangian_bound import ObjectiveBounds, scaled
+from planner.ilp.lagrangian_bound import scaled
 from planner.ilp.lagrangian_decomposition import (
     Bounded,
     Box,
@@ -1017,13 +1017,12 @@ def branching_of(
     instance: Instance,
     *,
     cutoff_seconds: float,
-    bounds: ObjectiveBounds | None = None,
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
     None where ranks may hold too many different loads.
     """
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds)
     if reduced is None:
         return nothing(instance, cutoff_seconds)
     try:

@@ -58,16 +58,6 @@ class Spent:
         return np.asarray(self.values[0])
 
     @property
-    def forward(self) -> Floats:
-        """Return the part of the pace that is forward, [choices, prices]."""
-        return np.asarray(self.values[1])
-
-    @property
-    def weight_gradient(self) -> Floats:
-        """Return the part of the pace that is weights' gradients, [choices, prices]."""
-        return np.asarray(self.values[2])
-
-    @property
     def end(self) -> Floats:
         """Return the seconds once a step, [choices, prices]."""
         return np.asarray(self.values[3])

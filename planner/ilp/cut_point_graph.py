@@ -74,7 +74,7 @@ from planner.ilp.settings import (
     SORTED_MARKS_EACH,
     WALK_CELLS,
 )
-from planner.ilp.stage_loads import Load, load_weights, places_of
+from planner.ilp.stage_loads import Load, everywhere, load_weights
 from planner.ilp.stage_patterns import Columns
 
 
@@ -825,7 +825,7 @@ class Walk:
         In a V the second part is read from the end of the chain.
         """
         stages = self.instance.stage_count
-        earliest, latest = places_of(self.instance)
+        earliest, latest = everywhere(self.instance)
         found = np.zeros(self.classes, dtype=bool)
         if self.is_folded and part:
             cut, blocks = 2 * stages - 1 - rank, self.instance.block_count
@@ -930,7 +930,7 @@ def cuts_by_chunks(
         return None
     parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(parts))])
-    earliest, latest = places_of(instance)
+    earliest, latest = everywhere(instance)
     if not ((cuts >= earliest) & (cuts <= latest)).all():
         raise TooManyError
     return tuple(cuts.tolist())
@@ -994,7 +994,7 @@ def _moves(
     """Return every rank's moves, in the order of the chain where that can be kept."""
     if windows.cuts is not None:
         return moves_along_the_chain(instance, windows.cuts, loads)
-    if instance.is_uniform or instance.places is not None:
+    if instance.is_uniform:
         return moves_by_sums(instance, loads)
     by_chunks = moves_by_chunks(instance, windows, loads)
     if by_chunks is not None:
@@ -1182,7 +1182,7 @@ class _Search:
         self._left = [_packed(load, places) for load in loads]
         self._blocks = [sum(load) for load in loads]
         self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
-        self._places: list[list[int]] = places_of(instance).T.tolist()
+        self._places: list[list[int]] = everywhere(instance).T.tolist()
         self._ordered: dict[tuple[int, int], list[int]] = {}
         self._dead: set[tuple[object, ...]] = set()
         self._tries = tries

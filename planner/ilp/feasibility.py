@@ -50,10 +50,10 @@ from planner.ilp.settings import (
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
 from planner.ilp.stage_loads import (
     Load,
+    everywhere,
     has_few_sums,
     least_level,
     loads_of,
-    places_of,
     with_pinned,
 )
 
@@ -277,7 +277,7 @@ def _unpacked(instance: Instance, rooms: Sequence[Room], loads: Sequence[Load]) 
 def _least_loads(instance: Instance) -> list[list[Load]]:
     """Return loads of one block for each part of a rank, of which any load of its holds some."""
     prefix = instance.prefix_counts[:, list(instance.free_kinds)]
-    earliest, latest = places_of(instance)
+    earliest, latest = everywhere(instance)
     found: list[set[Load]] = [
         {(0,) * len(instance.free_kinds)} for _ in range(instance.stage_count)
     ]

@@ -65,23 +65,23 @@ Objective  minimise  sum_r f_r + V + U,  where
           + sum_{j: r(j+1) = r} sum_x d2[j,c(x)] y[j,x]
     W_r = w_{r,0} + sum_{l >= 1} (w_{r,l} - w_{r,l-1}) q[r,l]
 
-C1  placed    sum_{r,s} n[r,k,s] = L_k                                      -> constraints.placed
-C2  occupied  lo_r <= sum_{free k, s} n[r,k,s] <= hi_r                      -> constraints.occupied
-C3  pace      V >= rho t_r                                                  -> constraints.pace
-C4  end       U >= u_r                                                      -> constraints.end
-C5  memory    b_r + W_r <= cap_r,  q[r,l] <= q[r,l-1] for l >= 2,           -> constraints.memory
+C1  placed    sum_{r,s} n[r,k,s] = L_k                                      -> placed
+C2  occupied  lo_r <= sum_{free k, s} n[r,k,s] <= hi_r                      -> occupied
+C3  pace      V >= rho t_r                                                  -> pace
+C4  end       U >= u_r                                                      -> end
+C5  memory    b_r + W_r <= cap_r,  q[r,l] <= q[r,l-1] for l >= 2,           -> memory
               n[r,k,s] <= most[r,k,s] q[r,l] where w = w_{r,l} and l >= 1
-C6  host      sum_{k,s} h n[r,k,s] <= hcap_r                                -> constraints.host
-C7  cuts      sum_x y[j,x] = 1,                                             -> cuts.cuts
+C6  host      sum_{k,s} h n[r,k,s] <= hcap_r                                -> host
+C7  cuts      sum_x y[j,x] = 1,                                             -> cuts
               sum_x C_k(a[j,x]) y[j,x] <= M[j,k] <= sum_x C_k(b[j,x]) y[j,x],
               sum_{j: r(j) = r} N[j,k] = sum_s n[r,k,s],  sum_k N[j,k] >= 1
               with M[j,k] = sum_{j' <= j} N[j',k] and k free
-C8  cutoff    objective <= Z                                                -> constraints.cutoff
-C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> constraints.bounds
-C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart.apart
+C8  cutoff    objective <= Z                                                -> cutoff
+C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> bounds
+C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart
               b_r + W_r + sum_{j: r(j) = r} (H_j - g_r) K_j <= cap_r for every moment H of r
               with K_j = sum_{k,s} kept m[j,k,s], and the pinned layers of stage j
-C11 simple    n[r,k,s] <= most[r,k,s] x[i] for each technique i of choice s of kind k, -> simple
+C11 simple    n[r,k,s] <= most[r,k,s] x[i] for each technique i of choice s of kind k, -> few
               sum_i x[i] + sum_o v[o] <= B + 2,  v[o] >= x[o] + x[not o] - 1
               with techniques: its ZeRO stage, its checkpointing, what it offloads (o) and what it
               does not (not o, in no sum but v's), and B the techniques beyond one of the first two
@@ -109,22 +109,6 @@ The unit of seconds is Z, or sum_k L_k max tau where there is none; that of byte
 cap_r, on hosts hcap_r: coefficients stay within about six orders of magnitude. V stands in for
 rho T so that the solver's tolerance on C3 is one on the step itself, and not rho times as much. The
 constants of the objective are left out of it, and taken off the right-hand sides of C8 and C9.
-
-Cuts: row C7 of Formulation, and what the place of a cut adds to its neighbours.
-
-Constraints: the rows C1 to C6, C8 and C9 of Formulation.
-
-Apart: row C10 of the formulation, memory with every virtual stage of a rank counted by itself.
-
-Variables  m[j,k,s]  layers of kind k on virtual stage j under choice s      whole
-
-C10 apart  sum_{j of r} m[j,k,s] = n[r,k,s];   sum_s m[j,k,s] = N[j,k]
-           C5 + sum_{j of r,k,s} (h_j - g_r) a[k,s] m[j,k,s] <= capacity   for every moment of r
-
-with a the bytes that a layer keeps of a micro-batch, g_r the micro-batches in flight that C5 counts
-for all virtual stages of a rank alike, and h_j those that virtual stage j holds at a moment
-(`planner.cost.schedule`). The embedding is on the first virtual stage of its rank, the head on the
-last of its own. C5 holds as well: it is the least that the cost model counts.
 """
 
 from __future__ import annotations
@@ -143,7 +127,7 @@ from planner.ilp.instance import Instance, load_of_cuts
 from planner.ilp.settings import (
     SOLVER_ROW_TOLERANCE,
 )
-from planner.ilp.stage_loads import places_of
+from planner.ilp.stage_loads import everywhere
 from planner.schema.strategy import Offload
 
 Sense = Literal["<=", ">=", "=="]
@@ -304,13 +288,11 @@ def _add_cuts(made: Formulation) -> None:
 def cut_windows(made: Formulation) -> tuple[np.ndarray, np.ndarray]:
     """Return the earliest and latest place of every cut, [virtual stages + 1].
 
-    Cut j has index j + 1, behind the start of the chain; windows of the reduction come first, then
-    those of the instance, else there is a block on every virtual stage.
+    Cut j has index j + 1, behind the start of the chain; windows are those of the reduction, else
+    there is a block on every virtual stage.
     """
     cuts = made.reduction.windows.cuts
-    if cuts is not None:
-        return cuts[0], cuts[1]
-    earliest, latest = places_of(made.instance)
+    earliest, latest = everywhere(made.instance) if cuts is None else cuts
     return earliest, latest
 
 

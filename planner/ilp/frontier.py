@@ -104,7 +104,6 @@ class Stage(IntEnum):
     QUICK = 0
     SCREENED = 1
     BOUNDED = 2
-    SHARPENED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,8 +90,7 @@ class Instance:
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
     order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same. Blocks
     behind which a cut costs the same are of one class: `classes` is the chain's order of these as
-    (class, blocks), None where classes are the kinds. `places` [2, virtual stages + 1] are the
-    earliest and the latest place of every cut, None where any will do.
+    (class, blocks), None where classes are the kinds.
     """
 
     repeat_count: float
@@ -107,7 +106,6 @@ class Instance:
     chain: tuple[tuple[int, int], ...]
     extras: CutExtras | None = None
     classes: tuple[tuple[int, int], ...] | None = None
-    places: Integers | None = None
 
     @property
     def stage_count(self) -> int:

@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -212,27 +212,14 @@ class Windows:
     cuts: Integers | None = None
 
 
-class Levels(Protocol):
-    """What a chain of prices says of every plan."""
-
-    def least_level(self) -> float:
-        """Return a W that the largest phi_r of any plan reaches."""
-
-    def least_sum(self, windows: Windows | None = None) -> float:
-        """Return a number that the sum of phi_r of any plan (within the windows) reaches."""
-
-    def windows(self, limit: float) -> Windows | None:
-        """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
-
-
 @lru_cache(maxsize=FEW_KEPT)
-def levels_of(chain: PricedChain) -> Levels:
+def levels_of(chain: PricedChain) -> PoolLevels:
     """Return the most exact view of a chain; those asked for last are kept."""
     return ChainLevels(chain) if chain.instance.is_in_order else PoolLevels(chain)
 
 
 class PoolLevels:
-    """Levels of any chain: ranks share the layers of every kind as they like."""
+    """What a chain of prices says of every plan: ranks share the layers of a kind as they like."""
 
     def __init__(self, chain: PricedChain) -> None:
         """Choose for every rank the grid point that is dearest for an even share."""
@@ -250,8 +237,9 @@ class PoolLevels:
         )
 
     def least_level(self) -> float:
-        """Return a weighted mean of phi_r with weights that make layers cost the same anywhere.
+        """Return a W that the largest phi_r of any plan reaches.
 
+        It is a weighted mean of phi_r with weights that make layers cost the same anywhere:
         W >= sum_r y_r phi_r >= sum_r y_r offset_r + sum_k L_k min_r (y_r price[k, r]) for weights y
         that sum to 1.
         """
@@ -264,8 +252,9 @@ class PoolLevels:
         return max(pooled, float(self._alone.max()))
 
     def least_sum(self, windows: Windows | None = None) -> float:
-        """Return the sum of offsets with every layer at its cheapest rank.
+        """Return a number that the sum of phi_r of any plan (within the windows) reaches.
 
+        It is the sum of offsets with every layer at its cheapest rank.
         Within windows a rank has room for some layers only, and the room has a price mu_r: what
         the last rank costs that is needed, when the cheapest are filled first, beyond its own.
         """
@@ -283,7 +272,10 @@ class PoolLevels:
         return max(pooled, float(self._alone.sum()))
 
     def windows(self, limit: float) -> Windows | None:
-        """Return how many layers fit on each rank at the price of the cheapest kind."""
+        """Return what ranks hold in plans with no phi_r above `limit`, None if there are none.
+
+        It is how many layers fit on each rank at the price of the cheapest kind.
+        """
         instance = self._instance
         allowed = limit + FINE_ROUNDING * (abs(limit) + float(np.abs(self._offset).max()))
         if (self._alone > allowed).any() or self.least_level() > allowed:
@@ -299,14 +291,13 @@ class PoolLevels:
         return _counted(instance, least, most)
 
 
-class ChainLevels:
-    """Levels of a chain whose ranks follow one another along it."""
+class ChainLevels(PoolLevels):
+    """The same of a chain whose ranks follow one another along it, so that cuts decide."""
 
     def __init__(self, chain: PricedChain) -> None:
         """Sum the prices along the chain."""
-        self._instance = chain.instance
-        self._pool = PoolLevels(chain)
-        self._offset = chain.offset
+        super().__init__(chain)
+        self._offsets = chain.offset
         prices = chain.least_prices()
         self._cheapest: Floats = prices.min(axis=0)
         place = {kind: i for i, kind in enumerate(chain.instance.free_kinds)}
@@ -315,14 +306,6 @@ class ChainLevels:
         self._prefix: Floats = np.concatenate(
             [np.zeros_like(along[:, :, :1]), np.cumsum(along, axis=2)], axis=2
         )
-
-    def least_level(self) -> float:
-        """Return the pool's level: the order of the chain is left to `windows`."""
-        return self._pool.least_level()
-
-    def least_sum(self, windows: Windows | None = None) -> float:
-        """Return the pool's sum."""
-        return self._pool.least_sum(windows)
 
     def windows(self, limit: float) -> Windows | None:
         """Return the cuts of all plans with no phi_r above `limit`.
@@ -340,7 +323,7 @@ class ChainLevels:
 
     def _allowed(self, limit: float) -> Floats:
         rounding = FINE_ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
-        allowed: Floats = limit + rounding - self._offset
+        allowed: Floats = limit + rounding - self._offsets
         return allowed
 
     def _latest(self, allowed: Floats) -> Integers:

@@ -45,7 +45,6 @@ from planner.ilp.formulation import (
     formulate,
 )
 from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
-from planner.ilp.lagrangian_bound import ObjectiveBounds
 from planner.ilp.settings import (
     PROGRAM_NODES,
     PROGRAM_TIGHTENINGS,
@@ -464,11 +463,8 @@ def optimise(
     cutoff_seconds: float | None,
     solver: SolverName,
     within: Within,
-    bounds: ObjectiveBounds | None = None,
 ) -> Optimum:
     """Return the best assignment whose step is at most the cutoff.
-
-    `bounds` hold for all plans below the cutoff, where they are known.
 
     The step is recomputed from rounded counts. An assignment that the solver's tolerance let
     slip past a limit of memory is refused and the limit tightened by as little; by more than
@@ -479,7 +475,7 @@ def optimise(
     """
     return _optimum(
         instance,
-        lambda tight: _program(tight, cutoff_seconds, bounds),
+        lambda tight: _program(tight, cutoff_seconds),
         cutoff_seconds=cutoff_seconds,
         solver=solver,
         within=within,
@@ -501,7 +497,7 @@ def optimise_apart(
     """
 
     def program(tight: Instance) -> Formulation | None:
-        made = _program(tight, cutoff_seconds, None)
+        made = _program(tight, cutoff_seconds)
         if made is not None:
             apart(made, moments)
         return made
@@ -519,7 +515,7 @@ def optimise_few(
     """
 
     def program(tight: Instance) -> Formulation | None:
-        made = _program(tight, cutoff_seconds, None, with_dominated=True)
+        made = _program(tight, cutoff_seconds, with_dominated=True)
         if made is not None:
             few(made, asked)
         return made
@@ -573,7 +569,6 @@ def _solved(
 def _program(
     instance: Instance,
     cutoff_seconds: float | None,
-    bounds: ObjectiveBounds | None,
     *,
     with_dominated: bool = False,
 ) -> Formulation | None:
@@ -581,7 +576,6 @@ def _program(
     reduced = reduction(
         instance,
         cutoff_seconds=cutoff_seconds or inf,
-        bounds=bounds,
         with_dominated=with_dominated,
     )
     if reduced is None:

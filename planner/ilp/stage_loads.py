@@ -210,11 +210,6 @@ def everywhere(instance: Instance) -> Integers:
     return np.stack([first, last])
 
 
-def places_of(instance: Instance) -> Integers:
-    """Return the windows of the cuts of an instance, [2, virtual stages + 1]."""
-    return everywhere(instance) if instance.places is None else instance.places
-
-
 def placed(instance: Instance, places: Integers) -> Instance:
     """Return the instance with its cuts within the windows, each at its least extras there."""
     pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
@@ -231,7 +226,6 @@ def placed(instance: Instance, places: Integers) -> Instance:
         stage_bytes=held,
         extras=None,
         classes=None,
-        places=places,
     )
 
 
@@ -239,7 +233,7 @@ def at_cuts(instance: Instance, cuts: Sequence[int]) -> Instance:
     """Return the instance with what cuts at these places add as costs of the ranks themselves."""
     if instance.extras is None:
         return instance
-    return replace(placed(instance, np.array([cuts, cuts])), places=None)
+    return placed(instance, np.array([cuts, cuts]))
 
 
 def _least(instance: Instance, places: Integers) -> list[list[float]]:

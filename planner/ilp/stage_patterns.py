@@ -56,9 +56,7 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
     least = measures + _slack(measures, _TIMES)[:, None]
     if check is not None:
         check()
-    if measures.shape[1] <= COMPARED_FROM:
-        return _first_ones(_no_worse(measures, least))
-    kept: list[Integers] = []
+    kept = [np.zeros(0, dtype=np.int64)]
     for start in range(0, measures.shape[1], DOMINANCE_BLOCK):
         block = np.arange(start, min(start + DOMINANCE_BLOCK, measures.shape[1]))
         for earlier in kept:
@@ -76,19 +74,11 @@ def _slack(measures: Floats, eased: int) -> Floats:
     return np.where(np.arange(len(measures)) < eased, FINE_ROUNDING * scale, 0.0)
 
 
-def _first_ones(no_worse: Booleans) -> Integers:
-    """Return the columns that no earlier one of those returned is no worse than, [columns]."""
-    count = len(no_worse)
-    beaten_by = no_worse & (np.arange(count)[:, None] < np.arange(count)[None, :])
-    kept = np.asarray(~beaten_by.any(axis=0))
-    open_ones = ~kept & ~beaten_by[kept].any(axis=0)
-    for column in np.flatnonzero(open_ones).tolist():
-        kept[column] = not (beaten_by[:, column] & kept).any()
-    return np.flatnonzero(kept)
-
-
 def _first_of_bits(no_worse: Words) -> Integers:
-    """Return the same of sets as bits, [columns, words]."""
+    """Return the columns that no earlier one of those returned is no worse than, [columns].
+
+    `no_worse` [columns, words] are sets as bits.
+    """
     count = len(no_worse)
     earlier = np.concatenate([np.zeros_like(no_worse[:1]), _prefixes(np.arange(count))[1:count]])
     beaten_by = no_worse & earlier
@@ -137,13 +127,6 @@ def _bits(chosen: Booleans) -> Words:
     padded = np.zeros(-(-len(chosen) // _BITS) * _BITS, dtype=bool)
     padded[: len(chosen)] = chosen
     return np.packbits(padded, bitorder="little").view(np.uint64)
-
-
-def _no_worse(measures: Floats, eased: Floats) -> np.ndarray:
-    found = measures[0][:, None] <= eased[0][None, :]
-    for one, other in zip(measures[1:], eased[1:], strict=True):
-        found &= one[:, None] <= other[None, :]
-    return np.asarray(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,8 +91,8 @@ def test_no_part_of_a_pace_is_less_than_under_the_rough_choice(index: int) -> No
         )
         for least, own in zip(rough.layers, most.layers, strict=True):
             assert (least.pace <= own.pace * ROUNDING).all()
-            assert (least.forward <= own.forward * ROUNDING).all()
-            inputs, others = (x.pace - x.forward - x.weight_gradient for x in (least, own))
+            assert (least.values[1] <= own.values[1] * ROUNDING).all()
+            inputs, others = (x.pace - x.values[1] - x.values[2] for x in (least, own))
             assert (inputs <= others + 1e-9 * own.pace).all()
 
 
