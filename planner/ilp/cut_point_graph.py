@@ -1046,12 +1046,17 @@ def least_maximum(steps: Sequence[Step], tables: Sequence[Floats]) -> float:
     return float(reached[0])
 
 
-def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
-    """Return the place of every rank's load on a way with the least sum; tables are [loads]."""
+def best_loads(
+    steps: Sequence[Step], tables: Sequence[Floats], *, put_together: np.ufunc = np.add
+) -> tuple[int, ...]:
+    """Return the place of every rank's load on a way with the least sum; tables are [loads].
+
+    In place of sums, what is not negative may be `put_together` as its maximum.
+    """
     trail = []
     reached = np.zeros(1)
     for step, table in zip(steps, tables, strict=True):
-        sums = reached[step.before] + table[step.load]
+        sums = put_together(reached[step.before], table[step.load])
         reached = np.minimum.reduceat(sums, step.starts)
         trail.append(sums)
     state, places = 0, []

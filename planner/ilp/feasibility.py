@@ -34,13 +34,14 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.construction_heuristic import balanced_cuts, cuts_under
-from planner.ilp.cut_point_graph import cuts_with_loads
-from planner.ilp.engine import Effort
+from planner.ilp.cut_point_graph import best_loads, cuts_with_loads, least_maximum, steps_of
+from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.settings import (
     LEAN_CUT_RATIOS,
     LOAD_STATES,
+    LOAD_SUMS,
     NEVER,
     ROUNDING,
     SHORTFALL_TOLERANCE,
@@ -51,8 +52,6 @@ from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_o
 from planner.ilp.stage_loads import (
     Load,
     everywhere,
-    has_few_sums,
-    least_level,
     loads_of,
     with_pinned,
 )
@@ -243,26 +242,33 @@ def _levelled(
     proof.
     """
     loads = loads_of(instance, windows, most=LOAD_STATES)
-    known = _least_loads(instance) if loads is None else loads
-    tables = _tables(instance, rooms, known)
+    tables = _tables(instance, rooms, _least_loads(instance) if loads is None else loads)
     if not all(tables):
         return Fitted(is_proven=True)
-    if loads is None or not has_few_sums(instance):
+    if loads is None:
+        return Fitted()
+    loads, levels = [list(own) for own in tables], [np.array(list(own.values())) for own in tables]
+    try:
+        alike = replace(instance, extras=None, classes=None)
+        steps = steps_of(alike, windows, loads, sums_most=LOAD_SUMS)
+    except TooManyError:
         return Fitted()
     is_proof = True
-    while not effort.is_over:
+    while steps is not None and not effort.is_over:
         effort.spend(UNITS_PER_LOOK * (1 + instance.stage_count))
-        level, best = least_level(instance, tables)
-        if not np.isfinite(level):
-            return Fitted(is_proven=is_proof)
+        if not np.isfinite(least_maximum(steps, levels)):
+            steps = None
+            break
+        places = best_loads(steps, levels, put_together=np.maximum)
+        best = [own[place] for own, place in zip(loads, places, strict=True)]
         unpacked = _unpacked(instance, rooms, best)
         if not unpacked:
             cuts = cuts_with_loads(instance, best)
             return Fitted(assignment=None if cuts is None else _assignment(instance, rooms, cuts))
         for rank, is_sure in unpacked.items():
-            tables[rank] = _without(tables[rank], best[rank], is_sure=is_sure)
+            levels[rank][_no_fewer(loads[rank], best[rank], is_sure=is_sure)] = np.inf
         is_proof = is_proof and all(unpacked.values())
-    return Fitted()
+    return Fitted(is_proven=steps is None and is_proof)
 
 
 def _unpacked(instance: Instance, rooms: Sequence[Room], loads: Sequence[Load]) -> dict[int, bool]:
@@ -314,14 +320,13 @@ def _table(
     }
 
 
-def _without(table: dict[Load, float], left_out: Load, *, is_sure: bool) -> dict[Load, float]:
-    """Return the other loads; if it is sure that it does not fit, those with fewer of some kind."""
-    return {
-        load: share
-        for load, share in table.items()
-        if load != left_out
-        and (not is_sure or any(own < most for own, most in zip(load, left_out, strict=True)))
-    }
+def _no_fewer(loads: Sequence[Load], left_out: Load, *, is_sure: bool) -> Booleans:
+    """Return where a load is, and if it is sure that it does not fit, where none has fewer layers.
+
+    Shape [loads].
+    """
+    held, most = np.array(loads), np.array(left_out)
+    return np.asarray((held >= most if is_sure else held == most).all(axis=1))
 
 
 def _assignment(

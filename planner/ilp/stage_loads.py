@@ -2,14 +2,14 @@
 
 A load is coded by its layers of each free kind as digits, so that codes add up as loads do.
 
-Loads: what ranks may hold of each free kind, and how low the largest of them can be.
+Loads: what ranks may hold of each free kind.
 
 Places: where the cuts of a chain may lie, and what they add at the least there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,9 +18,6 @@ import numpy as np
 from planner.cost.configuration import Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import Windows
-from planner.ilp.settings import (
-    LOAD_STATES,
-)
 
 
 def load_weights(instance: Instance) -> Integers:
@@ -50,14 +47,6 @@ def held_of(instance: Instance, windows: Windows, *, most: int) -> list[Integers
 def as_loads(held: Integers) -> list[Load]:
     """Return loads [loads, free kinds] one by one."""
     return list(map(tuple, held.tolist()))
-
-
-def has_few_sums(instance: Instance) -> bool:
-    """Return whether what ranks hold together can be looked at sum by sum."""
-    if instance.is_in_order or instance.is_uniform:
-        return True
-    counts = [instance.kinds[k].count + 1 for k in instance.free_kinds]
-    return int(np.prod(counts)) <= LOAD_STATES
 
 
 def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[Integers] | None:
@@ -127,78 +116,6 @@ def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
     for k, number in zip(instance.free_kinds, load, strict=True):
         held[k] = number
     return held
-
-
-def least_level(
-    instance: Instance, tables: Sequence[Mapping[Load, float]]
-) -> tuple[float, tuple[Load, ...]]:
-    """Return the least W under which ranks can hold all layers, and loads that do; inf if none.
-
-    Dynamic programming over the ranks: the state is what they hold together, coded as a load. Where
-    ranks follow one another along the chain, only sums that some cut leaves are states.
-    """
-    free = len(instance.free_kinds)
-    weights = load_weights(instance)
-    totals = np.array([instance.kinds[k].count for k in instance.free_kinds], dtype=np.int64)
-    sums = _cut_sums(instance)
-    states, levels = np.zeros((1, free), dtype=np.int64), np.full(1, -np.inf)
-    trail: list[tuple[Integers, Integers]] = []
-    for rank, table in enumerate(tables):
-        held = np.array(list(table), dtype=np.int64).reshape(len(table), free)
-        values = np.fromiter(table.values(), dtype=np.float64, count=len(table))
-        ends = totals @ weights if rank == len(tables) - 1 else sums
-        start, load = _within(states, held, totals, ends=ends, weights=weights)
-        worst = np.maximum(levels[start], values[load])
-        after = states[start] + held[load]
-        codes = after @ weights
-        order = np.lexsort((worst, codes))
-        first = order[np.flatnonzero(np.diff(codes[order], prepend=-1))]
-        trail.append((start[first], load[first]))
-        states, levels = after[first], worst[first]
-    if not len(states):
-        return float("inf"), ()
-    return float(levels[0]), _loads_along(trail, tables)
-
-
-def _within(
-    states: Integers,
-    held: Integers,
-    totals: Integers,
-    *,
-    ends: Integers | None,
-    weights: Integers,
-) -> tuple[Integers, Integers]:
-    """Return which states can be followed by which loads: to one of the `ends`, if these are given.
-
-    Ends are codes by the `weights`, and states and loads are [.., free kinds].
-    """
-    inside = np.ones((len(states), len(held)), dtype=bool)
-    for k, total in enumerate(totals.tolist()):
-        inside &= states[:, k, None] + held[None, :, k] <= total
-    if ends is not None:
-        inside &= np.isin((states @ weights)[:, None] + (held @ weights)[None, :], ends)
-    start, load = np.nonzero(inside)
-    return start, load
-
-
-def _cut_sums(instance: Instance) -> Integers | None:
-    """Return what the blocks before any cut come to, None where ranks are not in order."""
-    if not instance.is_in_order or instance.is_uniform:
-        return None
-    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
-    return np.asarray(prefix @ load_weights(instance))
-
-
-def _loads_along(
-    trail: Sequence[tuple[Integers, Integers]], tables: Sequence[Mapping[Load, float]]
-) -> tuple[Load, ...]:
-    """Return the loads on the way to the one last state."""
-    loads: list[Load] = []
-    state = 0
-    for (start, load), table in zip(reversed(trail), reversed(tables), strict=True):
-        loads.append(list(table)[int(load[state])])
-        state = int(start[state])
-    return tuple(reversed(loads))
 
 
 def everywhere(instance: Instance) -> Integers:

@@ -1,13 +1,15 @@
-"""The least level of ranks that share layers is that of every way to share them."""
+"""The least maximum, or sum, of ranks that share layers is that of every way to share them."""
 
 from __future__ import annotations
 
-from itertools import accumulate, product
+from itertools import product
 
 import numpy as np
+import pytest
 
+from planner.ilp.cut_point_graph import best_loads, least_maximum, moves_by_sums, steps_along
 from planner.ilp.instance import Instance
-from planner.ilp.stage_loads import Load, least_level
+from planner.ilp.stage_loads import Load
 from tests.small_chains import seeded_instance
 
 
@@ -21,36 +23,37 @@ def random_tables(instance: Instance, random: np.random.Generator) -> list[dict[
     ]
 
 
-def may_follow(instance: Instance, loads: tuple[Load, ...]) -> bool:
-    """Whether ranks hold all layers together, and what some cuts leave where order matters."""
+def are_all(instance: Instance, loads: tuple[Load, ...]) -> bool:
+    """Whether ranks hold all layers together."""
     totals = tuple(instance.kinds[k].count for k in instance.free_kinds)
-    sums = list(accumulate(loads, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True))))
-    if sums[-1] != totals:
-        return False
-    if instance.is_uniform or not instance.is_in_order:
-        return True
-    prefixes = {tuple(row) for row in instance.prefix_counts[:, list(instance.free_kinds)].tolist()}
-    return all(one in prefixes for one in sums)
+    return tuple(map(sum, zip(*loads, strict=True))) == totals
 
 
-def test_the_least_level_is_that_of_every_way_to_share() -> None:
+@pytest.mark.parametrize("put_together", [np.add, np.maximum])
+def test_the_best_loads_are_those_of_every_way_to_share(put_together: np.ufunc) -> None:
     random = np.random.default_rng(11)
     finite = 0
     for seed in range(150):
         instance = seeded_instance(seed)
         tables = random_tables(instance, random)
-        if np.prod([float(len(table)) for table in tables]) > 20_000.0:
+        if np.prod([float(len(table)) for table in tables]) > 20_000.0 or not all(tables):
             continue
-        levels = {
-            loads: max(table[load] for table, load in zip(tables, loads, strict=True))
+        costs = {
+            loads: float(
+                put_together.reduce([t[load] for t, load in zip(tables, loads, strict=True)])
+            )
             for loads in product(*tables)
-            if may_follow(instance, loads)
+            if are_all(instance, loads)
         }
-        level, loads = least_level(instance, tables)
-        assert level == min(levels.values(), default=float("inf")), seed
-        if np.isfinite(level):
-            finite += 1
-            assert levels[loads] == level
-        else:
-            assert loads == ()
+        steps = steps_along(moves_by_sums(instance, [list(table) for table in tables]))
+        assert (steps is None) == (not costs), seed
+        if steps is None:
+            continue
+        finite += 1
+        values = [np.array(list(table.values())) for table in tables]
+        places = best_loads(steps, values, put_together=put_together)
+        best = tuple(list(t)[place] for t, place in zip(tables, places, strict=True))
+        assert costs[best] == min(costs.values())
+        if put_together is np.maximum:
+            assert least_maximum(steps, values) == costs[best]
     assert finite > 20
