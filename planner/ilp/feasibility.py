@@ -40,8 +40,8 @@ from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fit
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.settings import (
     LEAN_CUT_RATIOS,
-    LOAD_STATES,
     LOAD_SUMS,
+    LOADS_BRANCHED,
     NEVER,
     ROUNDING,
     SHORTFALL_TOLERANCE,
@@ -241,7 +241,7 @@ def _levelled(
     Loads of which it is not known whether they fit are left out as well, and then there is no
     proof.
     """
-    loads = loads_of(instance, windows, most=LOAD_STATES)
+    loads = loads_of(instance, windows, most=LOADS_BRANCHED)
     tables = _tables(instance, rooms, _least_loads(instance) if loads is None else loads)
     if not all(tables):
         return Fitted(is_proven=True)

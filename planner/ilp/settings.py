@@ -101,7 +101,6 @@ PATTERN_UNITS_PER_PAIR = 0.0005
 
 # --- loads and cut points ---
 
-LOAD_STATES = 4000
 SORTED_MARKS = 4_000_000
 SORTED_MARKS_EACH = 64
 """Sorting is quicker where codes are few of many."""

@@ -46,6 +46,7 @@ from planner.ilp.settings import (
     FINE_ROUNDING,
     ROUNDING,
     SETS_MOST,
+    TINY,
 )
 from planner.ilp.stage_patterns import Enumeration, LayerSets, sets_within
 
@@ -416,22 +417,35 @@ def _packed(
         if looked >= gap or best.cost <= will_do:
             break
         sets = sets_within(own, gap, most=most, effort=Effort(), narrows=True)
-        if sets is not None:
-            looked = max(looked, sets.gap)
-            found = _cheapest(knapsack, at, sets)
-            best = found if found.cost < min(upper, best.cost) else best
+        looked = max(looked, sets.gap)
+        found = _cheapest(knapsack, at, sets)
+        best = found if found.cost < min(upper, best.cost) else best
     gap = min(upper, best.cost, enough) - at.bound
     return replace(best, lower=min(at.bound + min(gap, looked), best.cost))
 
 
 def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
-    """Return how the layers may be held by the choices under a largest transient."""
+    """Return how the layers may be held by the choices under a largest transient.
+
+    Bases are the heaviest choices that cost nothing beyond the bound. The kind with the widest
+    span of these has a light one.
+    """
     columns = at.columns
+    memory, cost = knapsack.memory[columns], np.abs(knapsack.cost[columns])
+    flat = at.reduced <= FINE_ROUNDING * max(float(cost.max()), TINY)
+    bases: dict[int, int] = {}
+    widest, light = 0.0, None
+    for kind in np.flatnonzero(at.held).tolist():
+        own = np.flatnonzero(flat & (at.kinds == kind))
+        bases[kind], lightest = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
+        width = float(memory[bases[kind]] - memory[lightest]) * at.held[kind]
+        if width > widest:
+            widest, light = width, lightest
     return Enumeration(
         kind=at.kinds,
         reduced=at.reduced,
         most=at.held[at.kinds],
-        memory=knapsack.memory[columns],
+        memory=memory,
         compared=knapsack.cost[None, columns],
         taken=knapsack.taken[:, columns],
         limits=knapsack.limits,
@@ -439,21 +453,27 @@ def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
         held=at.held,
         room=at.room,
         price=at.price,
+        bases=bases,
         needed=at.needed,
+        light=light,
     )
 
 
 def _cheapest(knapsack: Knapsack, at: Reduced, sets: LayerSets) -> Packing:
     """Return the cheapest of some sets that fit and keep the limits."""
-    counts = np.zeros((len(sets.rows), len(knapsack.cost)), dtype=np.int64)
-    counts[:, at.columns] = sets.counts(np.arange(len(sets.rows)))
-    fits = counts @ knapsack.memory <= at.room * (1.0 + FINE_ROUNDING)
-    fits &= (counts @ knapsack.taken.T <= knapsack.limits).all(axis=1)
-    if not fits.any():
+    lighter, own = sets.light_counts(), sets.own
+    fits = np.flatnonzero(np.isfinite(lighter))
+    if not len(fits):
         return Packing(lower=at.bound, cost=float("inf"))
-    costs = np.where(fits, counts @ knapsack.cost, np.inf)
+    held = sets.counts(fits)
+    if own.light is not None:
+        held[:, own.light] += lighter[fits].astype(np.int64)
+        held[:, own.bases[int(own.kind[own.light])]] -= lighter[fits].astype(np.int64)
+    costs = held @ own.compared[0]
     best = int(costs.argmin())
-    return Packing(lower=at.bound, cost=float(costs[best]), counts=counts[best])
+    counts = np.zeros(len(knapsack.cost), dtype=np.int64)
+    counts[at.columns] = held[best]
+    return Packing(lower=at.bound, cost=float(costs[best]), counts=counts)
 
 
 @dataclass(slots=True)

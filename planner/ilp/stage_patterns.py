@@ -256,8 +256,10 @@ class Enumeration:
 
     `most` are the layers that a choice may have. Sets are compared in the `compared`
     [numbers, columns], in memory and in what they have `taken` [limits, columns] of the first
-    `limits_compared` of the `limits` [limits]. A byte of the `room` left free costs `price`. Every
-    set has a layer of a `needed` choice, if there are any and none is a base.
+    `limits_compared` of the `limits` [limits]. A byte of the `room` left free costs `price`. Layers
+    are of the `bases` by kind unless they are of others. A `light` choice costs nothing beyond its
+    base and saves memory: how many take it is left open. Every set has a layer of a `needed`
+    choice, if there are any and none is a base or light.
     """
 
     kind: Integers
@@ -271,18 +273,9 @@ class Enumeration:
     held: Integers
     room: float
     price: float
+    bases: dict[int, int]
     needed: Integers
-
-    def bases(self) -> dict[int, int] | None:
-        """Return the choice of each kind that is held with the least reduced cost, if all have."""
-        found: dict[int, int] = {}
-        for kind in np.flatnonzero(self.held).tolist():
-            usable = (self.kind == kind) & (self.most > 0) & np.isfinite(self.reduced)
-            own = np.flatnonzero(usable)
-            if not len(own):
-                return None
-            found[kind] = int(own[self.reduced[own].argmin()])
-        return found
+    light: int | None = None
 
 
 class Turn(NamedTuple):
@@ -315,7 +308,6 @@ class LayerSets:
     """
 
     own: Enumeration
-    bases: dict[int, int]
     gap: float
     others: Integers = field(init=False)
     rows: Floats = field(init=False)
@@ -324,20 +316,22 @@ class LayerSets:
     _added: Floats = field(init=False)
     _limits: Floats = field(init=False)
     _falls: Floats = field(init=False)
+    _lighter: Floats = field(init=False)
     _less: Floats = field(init=False)
     _more: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with the one set without any other choice."""
-        own, kinds = self.own, np.array(list(self.bases), dtype=np.int64)
+        own, kinds = self.own, np.array(list(self.own.bases), dtype=np.int64)
         base = np.zeros(len(own.held), dtype=np.int64)
-        base[kinds] = list(self.bases.values())
+        base[kinds] = list(own.bases.values())
         self._beyond = own.reduced - own.reduced[base[own.kind]]
         usable = (own.most > 0) & (own.held[own.kind] > 0) & (self._beyond <= self.gap)
-        usable[base[kinds]] = False
+        light = [] if own.light is None else [own.light]
+        usable[[*base[kinds], *light]] = False
         places = np.flatnonzero(usable)
         self.others = places[np.argsort(self._beyond[places], kind="stable")]
-        every = np.concatenate([base[kinds], self.others])
+        every = np.concatenate([base[kinds], self.others, np.array(light, dtype=np.int64)])
         binding = _binding(own, every)
         self._limits = own.limits[binding]
         numbers = np.concatenate([own.reduced[None], own.memory[None], own.compared])
@@ -354,7 +348,10 @@ class LayerSets:
         self._less = _least_rates(cost, -memory)
         self._more = np.minimum(_least_rates(cost, memory), own.price)
         self.turns = []
-        if len(own.needed) and not set(own.needed.tolist()) & set(self.bases.values()):
+        self._lighter = np.zeros(len(numbers))
+        if own.light is not None:
+            self._lighter = numbers[:, own.light] - numbers[:, base[own.kind[own.light]]]
+        if len(own.needed) and not set(own.needed.tolist()) & {*own.bases.values(), *light}:
             self._begin_with(own.needed)
 
     def _begin_with(self, needed: Integers) -> None:
@@ -371,10 +368,8 @@ class LayerSets:
     def extend(self, place: int) -> None:
         """Add the sets that have layers of one more choice as well, in any number that may do."""
         column, added = int(self.others[place]), self._added[place]
-        kinds, cost = list(self.bases), float(self._beyond[column])
-        kind = int(self.own.kind[column])
-        used = self.rows[:, kinds.index(kind) - len(kinds)]
-        most = np.minimum(float(self.own.held[kind]) - used, float(self.own.most[column]))
+        cost = float(self._beyond[column])
+        most = np.minimum(self._left(self.rows, column), float(self.own.most[column]))
         if cost > 0.0:
             most = np.minimum(most, (self.gap - self.rows[:, _REDUCED]) * ((1.0 + ROUNDING) / cost))
         before = (most >= 1.0).nonzero()[0]
@@ -392,6 +387,11 @@ class LayerSets:
         least = float(self.rows[:, _REDUCED].min(initial=np.inf))
         return bool(self._beyond[self.others[place]] <= self.gap - least + ROUNDING * self.gap)
 
+    def _left(self, rows: Floats, column: int) -> Floats:
+        """Return how many layers of a choice's kind rows leave to its base, [rows]."""
+        kinds, kind = list(self.own.bases), int(self.own.kind[column])
+        return np.asarray(float(self.own.held[kind]) - rows[:, kinds.index(kind) - len(kinds)])
+
     def keep(self, kept: Integers) -> None:
         """Keep some of the sets alone."""
         self.turns.append(Turn.left(kept))
@@ -401,19 +401,48 @@ class LayerSets:
         """Return which rows the choices from a place on may complete within the gap and limits."""
         kept = self._reduced(rows, place) <= self.gap
         if len(self._limits):
-            count = len(self.bases)
-            first = rows.shape[1] - count - len(self._limits)
-            left = self.own.held[list(self.bases)] - rows[:, rows.shape[1] - count :]
-            least = rows[:, first : first + len(self._limits)] - left @ self._falls
-            kept &= (least <= self._limits).all(axis=1)
+            kinds = list(self.own.bases)
+            left = self.own.held[kinds] - rows[:, rows.shape[1] - len(kinds) :]
+            kept &= (self._taken(rows) - left @ self._falls <= self._limits).all(axis=1)
         return np.asarray(kept)
 
     def _reduced(self, rows: Floats, place: int) -> Floats:
         """Return the reduced cost that rows come to, with what memory costs them, at the least."""
-        over = np.maximum(rows[:, _MEMORY] - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
-        free = np.maximum(self.own.room - rows[:, _MEMORY], 0.0)
+        memory = rows[:, _MEMORY]
+        lightest = memory
+        if self.own.light is not None:
+            lightest = memory + self._left(rows, self.own.light) * self._lighter[_MEMORY]
+        over = np.maximum(lightest - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
+        free = np.maximum(self.own.room - memory, 0.0)
         paid = over * min(float(self._less[place]), NEVER) + free * self._more[place]
         return np.asarray(rows[:, _REDUCED] + paid)
+
+    def _taken(self, rows: Floats) -> Floats:
+        """Return what rows have of every limit that they may exceed, [rows, limits]."""
+        first = _COMPARED + len(self.own.compared)
+        taken: Floats = rows[:, first : first + len(self._limits)]
+        return taken
+
+    def light_counts(self) -> Floats:
+        """Return the fewest layers that may take the light choice for sets to fit, [sets].
+
+        Inf where there is no such number.
+        """
+        over = np.column_stack(
+            [
+                self.rows[:, _MEMORY] - self.own.room * (1.0 + FINE_ROUNDING),
+                self._taken(self.rows) - self._limits,
+            ]
+        )
+        first = _COMPARED + len(self.own.compared)
+        change = np.array([self._lighter[_MEMORY], *self._lighter[first:]])
+        ratio = over / np.where(change == 0.0, 1.0, -change)
+        least = np.where(change < 0.0, np.ceil(ratio), 0.0).max(axis=1, initial=0.0)
+        most = np.where(change > 0.0, np.floor(ratio), np.inf).min(axis=1)
+        if self.own.light is not None:
+            most = np.minimum(most, self._left(self.rows, self.own.light))
+        is_never = ((change == 0.0) & (over > 0.0)).any(axis=1)
+        return np.where((least <= most) & ~is_never, least, np.inf)
 
     def thin(self, place: int, check: Callable[[], None]) -> None:
         """Keep what may do and no other set with as many layers of each kind or fewer beats.
@@ -422,7 +451,7 @@ class LayerSets:
         """
         self.keep(self.may_do(self.rows, place).nonzero()[0])
         first = _COMPARED + len(self.own.compared)
-        kinds = np.arange(len(self.bases)) + self.rows.shape[1] - len(self.bases)
+        kinds = np.arange(first + len(self._limits), self.rows.shape[1])
         limits = np.arange(min(self.own.limits_compared, len(self._limits))) + first
         compared = np.arange(_COMPARED, first)
         measures = self.rows[:, [*compared, _MEMORY, *limits, *kinds]].T
@@ -443,7 +472,7 @@ class LayerSets:
             place = at[new] - turn.stayed
             found[new, turn.column] += turn.number[place]
             at[new] = turn.before[place]
-        for kind, base in self.bases.items():
+        for kind, base in self.own.bases.items():
             own = self.own.kind == kind
             found[:, base] += self.own.held[kind] - found[:, own].sum(axis=1)
         return found
@@ -465,8 +494,8 @@ def _least_rates(cost: Floats, change: Floats) -> Floats:
 
 def sets_within(
     own: Enumeration, gap: float, *, most: int, effort: Effort, narrows: bool = False
-) -> LayerSets | None:
-    """Return the sets within a gap that no other beats, None where a kind has no choice.
+) -> LayerSets:
+    """Return the sets within a gap that no other beats.
 
     Choices take turns in taking layers over from the bases. A set is left out once what is left of
     the gap cannot pay for its memory: the bytes that it has too many, or leaves free. Where there
@@ -475,10 +504,7 @@ def sets_within(
     Raises:
         TooManyError: if there are more, or no effort is left.
     """
-    bases = own.bases()
-    if bases is None:
-        return None
-    sets = LayerSets(own, bases, gap)
+    sets = LayerSets(own, gap)
     crowd = COMPARED_FROM
     for place in range(len(sets.others)):
         effort.check()
@@ -515,6 +541,9 @@ def patterns_of_load(
     Raises:
         TooManyError: if there are more than `most` to look at, or no effort is left.
     """
+    bases = _bases(columns, held)
+    if bases is None:
+        return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
     both = ceilings.repeats * columns.pace + columns.end
     own = Enumeration(
         kind=columns.kind,
@@ -528,13 +557,24 @@ def patterns_of_load(
         held=held,
         room=ceilings.capacity,
         price=ceilings.memory_price,
+        bases=bases,
         needed=np.zeros(0, dtype=np.int64) if needed is None else needed,
     )
     sets = sets_within(own, ceilings.gap, most=most, effort=effort)
-    if sets is None:
-        return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
     counts = sets.counts(np.arange(len(sets.rows)))
     return undominated_patterns(_patterns(columns, counts, ceilings))
+
+
+def _bases(columns: Columns, held: Integers) -> dict[int, int] | None:
+    """Return the choice of least reduced cost of each kind that is held, if all have one."""
+    found: dict[int, int] = {}
+    for kind in np.flatnonzero(held).tolist():
+        usable = (columns.kind == kind) & (columns.most > 0) & np.isfinite(columns.reduced)
+        own = np.flatnonzero(usable)
+        if not len(own):
+            return None
+        found[kind] = int(own[columns.reduced[own].argmin()])
+    return found
 
 
 def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Patterns:

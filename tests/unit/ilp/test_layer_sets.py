@@ -79,6 +79,7 @@ def layers_of_one_kind(**changes: object) -> Enumeration:
         "held": np.array([20]),
         "room": 170.0,
         "price": 0.0,
+        "bases": {0: 0},
         "needed": np.zeros(0, dtype=np.int64),
     }
     return Enumeration(**{**fields, **changes})  # type: ignore[arg-type]
@@ -89,7 +90,6 @@ def sets_of(
 ) -> tuple[LayerSets, set[tuple[int, ...]]]:
     """Return the sets within a gap, and their layers."""
     sets = sets_within(own, gap, most=most, effort=Effort(), narrows=narrows)
-    assert sets is not None
     counts = sets.counts(np.arange(len(sets.rows)))
     return sets, set(map(tuple, counts.tolist()))
 
