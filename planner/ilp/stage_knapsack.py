@@ -41,7 +41,6 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance
 from planner.ilp.settings import (
-    COMPARED_FROM,
     FEW_KEPT,
     FINE_ROUNDING,
     ROUNDING,
@@ -407,17 +406,17 @@ def _packed(
 ) -> Packing:
     """Return the cheapest packing below `upper` under one largest transient.
 
-    Nothing is looked at beyond `enough`. Few sets are looked at first, for a packing that leaves
-    less of a gap.
+    Nothing is looked at beyond `enough`. The bases alone come first, and leave less of a gap.
     """
     own = _enumeration(knapsack, at)
     best, looked = Packing(lower=upper, cost=float("inf")), max(at.known - at.bound, 0.0)
-    for most in (COMPARED_FROM, effort):
-        gap = (min(upper, best.cost, enough) - at.bound) * (1.0 + ROUNDING)
-        if looked >= gap or best.cost <= will_do:
-            break
-        sets = sets_within(own, gap, most=most, effort=Effort(), narrows=True)
-        looked = max(looked, sets.gap)
+    gap = (min(upper, enough) - at.bound) * (1.0 + ROUNDING)
+    found = _cheapest(knapsack, at, LayerSets(own, gap))
+    best = found if found.cost < upper else best
+    gap = min(gap, (best.cost - at.bound) * (1.0 + ROUNDING))
+    if looked < gap and best.cost > will_do:
+        sets = sets_within(own, gap, most=effort, effort=Effort(), narrows=True)
+        looked = sets.gap
         found = _cheapest(knapsack, at, sets)
         best = found if found.cost < min(upper, best.cost) else best
     gap = min(upper, best.cost, enough) - at.bound
@@ -449,7 +448,6 @@ def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
         compared=knapsack.cost[None, columns],
         taken=knapsack.taken[:, columns],
         limits=knapsack.limits,
-        limits_compared=len(knapsack.limits),
         held=at.held,
         room=at.room,
         price=at.price,

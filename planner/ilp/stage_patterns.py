@@ -254,12 +254,12 @@ _REDUCED, _MEMORY, _COMPARED = 0, 1, 2
 class Enumeration:
     """How a rank may hold `held` [kinds] layers, by choices that are each [columns].
 
-    `most` are the layers that a choice may have. Sets are compared in the `compared`
-    [numbers, columns], in memory and in what they have `taken` [limits, columns] of the first
-    `limits_compared` of the `limits` [limits]. A byte of the `room` left free costs `price`. Layers
-    are of the `bases` by kind unless they are of others. A `light` choice costs nothing beyond its
-    base and saves memory: how many take it is left open. Every set has a layer of a `needed`
-    choice, if there are any and none is a base or light.
+    `most` are the layers that a choice may have. Sets are compared in memory and the `compared`
+    [numbers, columns], one of which alone is a cost. Of what they have `taken` [limits, columns] of
+    the `limits` [limits] the first is a host's. A byte of the `room` left free costs `price`.
+    Layers are of the `bases` by kind unless they are of others. A `light` choice costs nothing
+    beyond its base and saves memory: how many take it is left open. Every set has a layer of a
+    `needed` choice, if there are any and none is a base or light.
     """
 
     kind: Integers
@@ -269,7 +269,6 @@ class Enumeration:
     compared: Floats
     taken: Floats
     limits: Floats
-    limits_compared: int
     held: Integers
     room: float
     price: float
@@ -450,13 +449,30 @@ class LayerSets:
         Whatever completes the one completes the other, as it leaves as many layers to their bases.
         """
         self.keep(self.may_do(self.rows, place).nonzero()[0])
+        if len(self.own.compared) == 1:
+            self.keep(self._cheapest())
+            return
         first = _COMPARED + len(self.own.compared)
+        hosted = np.arange(first, first + min(len(self._limits), 1))
         kinds = np.arange(first + len(self._limits), self.rows.shape[1])
-        limits = np.arange(min(self.own.limits_compared, len(self._limits))) + first
-        compared = np.arange(_COMPARED, first)
-        measures = self.rows[:, [*compared, _MEMORY, *limits, *kinds]].T
+        measures = self.rows[:, [*range(_COMPARED, first), _MEMORY, *hosted, *kinds]].T
         order = np.lexsort(measures[::-1])
         self.keep(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
+
+    def _cheapest(self) -> Integers:
+        """Return the sets than which none of as many layers is cheaper in less memory.
+
+        All, where limits may be exceeded.
+        """
+        if len(self._limits) or not len(self.rows):
+            return np.arange(len(self.rows))
+        used = self.rows[:, _COMPARED + 1 :]
+        order = np.lexsort((self.rows[:, _MEMORY], self.rows[:, _COMPARED], *used.T))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[np.argsort(self.rows[order, _MEMORY], kind="stable")] = np.arange(len(order))
+        group = np.cumsum(np.diff(used[order], axis=0, prepend=used[order[:1]]).any(axis=1))
+        place = rank - group * (len(order) + 1)
+        return np.sort(order[place <= np.minimum.accumulate(place)])
 
     def narrow(self, place: int, count: int) -> None:
         """Keep about `count` sets of the least cost, all that are within a smaller gap."""
@@ -553,7 +569,6 @@ def patterns_of_load(
         compared=np.stack([columns.fill, columns.pace, columns.end]),
         taken=np.stack([columns.host, columns.pace, columns.end, both]),
         limits=ceilings.limits(),
-        limits_compared=1,
         held=held,
         room=ceilings.capacity,
         price=ceilings.memory_price,

@@ -75,7 +75,6 @@ def layers_of_one_kind(**changes: object) -> Enumeration:
         "compared": cost[None],
         "taken": np.arange(6.0)[None],
         "limits": np.array([1e9]),
-        "limits_compared": 1,
         "held": np.array([20]),
         "room": 170.0,
         "price": 0.0,
