@@ -38,6 +38,8 @@ def end_process(status: int, *, directory: Path, rank: int) -> NoReturn:
     faulthandler.dump_traceback_later(_end_seconds(), exit=True, file=place)
     if status == 0 and distributed.is_initialized():
         distributed.destroy_process_group()
+    if status != 0:
+        sys.last_value = SystemExit(status)  # as of what nothing catches: trackers ask for it
     sys.exit(status)
 
 

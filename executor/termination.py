@@ -19,6 +19,7 @@ from pathlib import Path
 
 from executor.open_files import flush_open_files
 from executor.rank_place import main_thread_frames, write_place
+from executor.tracker import end_trackers
 from executor.variables import GRACE_SECONDS, OUTCOME_DIRECTORY
 
 DEFAULT_GRACE_SECONDS = 120.0
@@ -27,6 +28,7 @@ TOGETHER_SECONDS = 5.0
 _MARK = "stopping"
 _MARK_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
+_TRACKER_SECONDS = 5.0
 
 
 class Termination:
@@ -109,11 +111,17 @@ class Termination:
         limit.start()
 
     def _die(self) -> None:
-        """End as a process without a handler does; say first where it was, and flush its files."""
+        """End as a process without a handler does; say first where it was, and flush its files.
+
+        Trackers, whose services may not answer, are told as long as there is time.
+        """
         if self._directory is not None:
             frames = main_thread_frames()
             write_place(self._directory, frames, rank=self._rank, begun_steps=self._begun())
         flush_open_files()
+        told = threading.Thread(target=end_trackers, kwargs={"has_failed": True}, daemon=True)
+        told.start()
+        told.join(_TRACKER_SECONDS)
         ctypes.CDLL(None).signal(signal.SIGTERM, 0)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from planner.schema.plan import Plan
 
 _FLUSH_SECONDS = 10  # what a rank that is killed loses at most; TensorBoard's own is 120
 Log = Callable[[dict[str, float], int], None]
+_ends: list[Callable[[bool], None]] = []
 
 
 class Tracker:
@@ -66,10 +68,26 @@ class Tracker:
         self._log({name: value for name, value in values.items() if math.isfinite(value)}, step)
 
 
+def end_trackers(*, has_failed: bool) -> None:
+    """End, once, what steps are logged to: as a run that is done, or that has failed."""
+    while _ends:
+        _ends.pop()(has_failed)
+
+
+def _end_with_process(end: Callable[[bool], None]) -> None:
+    _ends.append(end)
+    atexit.register(_end_at_exit)
+
+
+def _end_at_exit() -> None:
+    """End as failed where an error has ended the script, which the interpreter notes."""
+    end_trackers(has_failed=getattr(sys, "last_value", None) is not None)
+
+
 def _tensorboard(place: str, plan: Plan) -> Log:
     package = _package("torch.utils.tensorboard", installed_as="tensorboard")
     writer = package.SummaryWriter(place, flush_secs=_FLUSH_SECONDS)
-    atexit.register(writer.close)
+    _end_with_process(lambda _has_failed: writer.close())
     writer.add_text("plan", plan.id)
 
     def log(values: dict[str, float], step: int) -> None:
@@ -82,7 +100,7 @@ def _tensorboard(place: str, plan: Plan) -> Log:
 def _wandb(place: str, plan: Plan) -> Log:
     package = _package("wandb", installed_as="wandb")
     run = package.init(project=place, config=_parameters(plan))
-    atexit.register(run.finish)
+    _end_with_process(lambda has_failed: run.finish(int(has_failed)))
     return lambda values, step: run.log(values, step=step)
 
 
@@ -90,7 +108,7 @@ def _mlflow(place: str, plan: Plan) -> Log:
     package = _package("mlflow", installed_as="mlflow")
     package.set_experiment(place)
     package.start_run()
-    atexit.register(package.end_run)
+    _end_with_process(lambda has_failed: package.end_run("FAILED" if has_failed else "FINISHED"))
     package.log_params(_parameters(plan))
     return lambda values, step: package.log_metrics(values, step=step)
 

@@ -24,12 +24,13 @@ tracker = Tracker.wanted(a_plan(), variables, rank=0, tokens_per_step=2048)
 for step, loss in ((1, 2.5), (2, float("nan")), (3, 1.5)):
     tracker.step_ended(step, StepMetrics(loss=loss, seconds=0.5, peak_memory_bytes=None))
 """
+FAILS = f"{PROGRAM}\nraise ValueError('no such row')\n"
 
 
-def logged_in(folder: Path, tracker: str, **variables: str) -> None:
+def logged_in(folder: Path, tracker: str, program: str = PROGRAM, **variables: str) -> None:
     """Log three steps in a process that ends as a rank does."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, tracker],
+        [sys.executable, "-W", "ignore", "-c", program, tracker],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         capture_output=True,
@@ -37,7 +38,7 @@ def logged_in(folder: Path, tracker: str, **variables: str) -> None:
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == (program != PROGRAM), done.stderr[-4000:]
 
 
 def test_mlflow_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -75,6 +76,21 @@ def test_wandb_reads_what_was_logged(tmp_path: Path):
     assert run.project == "llama"
     config = {item.key: item.value_json for item in run.config.update}
     assert config["plan"] == '"plan-0123456789abcdef"'
+
+
+def test_a_run_that_has_failed_is_no_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = needed("mlflow")
+    needed("wandb")
+    store = (tmp_path / "store").as_uri()
+    logged_in(tmp_path, "mlflow:llama", FAILS, MLFLOW_TRACKING_URI=store)
+    client = mlflow.MlflowClient(tracking_uri=store)
+    (run,) = client.search_runs([client.get_experiment_by_name("llama").experiment_id])
+    assert run.info.status == "FAILED"
+    logged_in(tmp_path, "wandb:llama", FAILS, WANDB_MODE="offline", WANDB_SILENT="true")
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    ends = [item.exit.exit_code for item in records_of(file) if item.HasField("exit")]
+    assert ends == [1]
 
 
 def records_of(file: Path):

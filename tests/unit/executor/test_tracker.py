@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the executor's tests need torch")
 
 from executor.errors import LaunchError
-from executor.tracker import Tracker
+from executor.tracker import Tracker, end_trackers
 from executor.trainer import StepMetrics
 from tests.builders import a_plan
 
@@ -47,7 +47,8 @@ def test_wandb_gets_steps_and_is_finished_at_the_end(monkeypatch: pytest.MonkeyP
     """A stand-in for the package: what it is told is `wandb.init`, `Run.log`, `Run.finish`."""
     told: list[Any] = []
     run = SimpleNamespace(
-        log=lambda values, step: told.append((values, step)), finish=lambda: told.append("finished")
+        log=lambda values, step: told.append((values, step)),
+        finish=told.append,
     )
     package = SimpleNamespace(init=lambda project, config: told.append((project, config)) or run)
     monkeypatch.setitem(sys.modules, "wandb", package)  # type: ignore[arg-type]
@@ -60,16 +61,20 @@ def test_wandb_gets_steps_and_is_finished_at_the_end(monkeypatch: pytest.MonkeyP
     assert config["plan"] == "plan-0123456789abcdef"
     speeds = {"step_seconds": 0.3, "between_seconds": 0.2, "tokens_per_second": 4096.0}
     assert logged == (speeds, 3)
-    assert ended == "finished"
+    assert ended == 0
 
 
-def test_mlflow_gets_steps_and_its_run_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "status"), [(None, "FINISHED"), (ValueError(), "FAILED")])
+def test_mlflow_gets_steps_and_its_run_is_ended(
+    error: Exception | None, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stand-in for the package, with the functions of it that are called."""
+    monkeypatch.setattr(sys, "last_value", error, raising=False)
     told: list[Any] = []
     package = SimpleNamespace(
         set_experiment=told.append,
         start_run=lambda: told.append("started"),
-        end_run=lambda: told.append("ended"),
+        end_run=told.append,
         log_params=lambda parameters: told.append(parameters["plan"]),
         log_metrics=lambda values, step: told.append((values["loss"], step)),
     )
@@ -78,7 +83,20 @@ def test_mlflow_gets_steps_and_its_run_is_ended(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("atexit.register", at_exit.append)
     _step(_tracker("mlflow:llama"))
     at_exit[0]()
-    assert told == ["llama", "started", "plan-0123456789abcdef", (2.5, 3), "ended"]
+    assert told == ["llama", "started", "plan-0123456789abcdef", (2.5, 3), status]
+
+
+def test_a_rank_that_is_killed_ends_its_tracker_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    run = SimpleNamespace(finish=told.append)
+    package = SimpleNamespace(init=lambda **_given: run)
+    monkeypatch.setitem(sys.modules, "wandb", package)  # type: ignore[arg-type]
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    _tracker("wandb:llama")
+    end_trackers(has_failed=True)
+    at_exit[0]()
+    assert told == [1]
 
 
 def test_one_rank_logs() -> None:
