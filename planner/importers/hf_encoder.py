@@ -1,10 +1,12 @@
-"""Encoder-decoders of Hugging Face: t5, mt5 and whisper.
+"""Encoder-decoders of Hugging Face: t5 and its kin, and whisper.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23). The job's sequence_length counts the decoder's tokens.
 """
 
 from __future__ import annotations
+
+from itertools import groupby
 
 from planner.errors import DocumentError
 from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields
@@ -17,6 +19,7 @@ from planner.schema.model import (
     Entry,
     Exit,
     GroupedQueryAttention,
+    MixtureFeedForward,
     ModelGraph,
     Norm,
     Product,
@@ -29,6 +32,7 @@ T5_ALIASES = {
     "num_hidden_layers": "num_layers",
     "head_dim": "d_kv",
 }
+D_MODEL_ALIASES = {name: own for name, own in T5_ALIASES.items() if name != "head_dim"}
 WHISPER_ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
@@ -52,6 +56,102 @@ def mt5(fields: Fields, name: str) -> ModelGraph:
 def umt5(fields: Fields, name: str) -> ModelGraph:
     """Return a umt5, which is an mt5 whose blocks each have their own biases by position."""
     return _t5(fields, name, activation="gated-gelu", shared_tables=False)
+
+
+def longt5(fields: Fields, name: str) -> ModelGraph:
+    """Return a longt5: a t5 whose encoder sees blocks to either side, and may see sums of blocks.
+
+    Sums are counted as parameters, and as no work; that is said.
+    """
+    graph = _t5(fields, name, activation="relu")
+    run, decoder = graph.runs
+    radius = fields.size("local_radius", 127, limit=POSITION_LIMIT)
+    attention = run.block.attention.model_copy(update={"sliding_window_tokens": radius + 1})
+    update: dict[str, object] = {"attention": attention}
+    said = graph.assumptions
+    entry = run.entry or Entry()
+    if _sums_blocks(fields):
+        heads = fields.size("num_heads")
+        tables = heads * fields.size("relative_attention_num_buckets", 32)
+        entry = entry.model_copy(update={"table_elements": entry.table_elements + tables})
+        update["beside"] = Entry(norm=Norm.RMS, norm_widths=(graph.hidden_size,))
+        said = (*said, "attention of the encoder to sums of blocks is left out")
+    run = run.model_copy(update={"block": run.block.model_copy(update=update), "entry": entry})
+    return graph.model_copy(update={"runs": (run, decoder), "assumptions": said})
+
+
+def _sums_blocks(fields: Fields) -> bool:
+    """Return whether the encoder of a longt5 sees sums of blocks.
+
+    Raises:
+        DocumentError: if its attention is of neither kind.
+    """
+    kind = fields.text("encoder_attention_type") or "local"
+    if kind not in {"local", "transient-global"}:
+        raise DocumentError(
+            "is no kind of attention that its class has",
+            field=fields.spelling("encoder_attention_type"),
+            value=kind[:40],
+            remedy="write local or transient-global",
+        )
+    return kind != "local"
+
+
+def pop2piano(fields: Fields, name: str) -> ModelGraph:
+    """Return a pop2piano: a gated t5 with a table of composers, whose head is not tied."""
+    filled = fields.filled({"d_ff": 2048}).replaced({"tie_word_embeddings": False})
+    graph = _t5(filled, name, activation="gated-gelu")
+    run, decoder = graph.runs
+    entry = run.entry or Entry()
+    composers = fields.size("composer_vocab_size", 21) * graph.hidden_size
+    entry = entry.model_copy(update={"table_elements": entry.table_elements + composers})
+    return graph.model_copy(update={"runs": (run.model_copy(update={"entry": entry}), decoder)})
+
+
+def switch_transformers(fields: Fields, name: str) -> ModelGraph:
+    """Return a switch_transformers: a t5 some of whose layers route each token to one expert."""
+    graph = _t5(fields, name, activation="relu")
+    count = fields.size("num_experts", 8)
+    mixture = MixtureFeedForward(
+        expert_count=count,
+        experts_per_token=1,
+        expert_ffn_size=fields.size("d_ff"),
+        gated=False,
+        router_bias=fields.flag("router_bias", False),
+    )
+    encoder, decoder = graph.runs
+    runs = [
+        *_routed(encoder, mixture, fields.size("num_sparse_encoder_layers", 3, minimum=0)),
+        *_routed(decoder, mixture, fields.size("num_sparse_decoder_layers", 3, minimum=0)),
+    ]
+    return graph.model_copy(update={"runs": tuple(runs)})
+
+
+def _routed(run: BlockRun, mixture: MixtureFeedForward, sparse: int) -> list[BlockRun]:
+    """Return the run's blocks of which `sparse` route, the last of every so many."""
+    step = max(run.block_count // sparse, 1) if sparse else run.block_count
+    routes = [_routes(index, step, sparse) for index in range(run.block_count)]
+    routed = run.block.model_copy(update={"feed_forward": mixture})
+    runs = [
+        run.model_copy(
+            update={
+                "block": routed if each else run.block,
+                "block_count": len(list(same)),
+                "entry": None,
+                "exit": None,
+            }
+        )
+        for each, same in groupby(routes)
+    ]
+    runs[0] = runs[0].model_copy(update={"entry": run.entry})
+    runs[-1] = runs[-1].model_copy(update={"exit": run.exit})
+    return runs
+
+
+def _routes(index: int, step: int, sparse: int) -> bool:
+    if not sparse:
+        return False
+    return index % step == 1 if step > 1 else True
 
 
 def _t5(fields: Fields, name: str, *, activation: str, shared_tables: bool = True) -> ModelGraph:

@@ -29,6 +29,8 @@ from planner.schema.model import (
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_UNIFIED_IMAGE_TOKENS = 280  # as gemma4's own unless told
+_SOUND_TOKENS = 750  # of 40 ms each
 _PERIOD = 6  # five layers slide, the sixth sees all
 
 
@@ -189,4 +191,54 @@ def _feed_forward(fields: Fields, *, doubled: bool) -> FeedForward:
         expert_ffn_size=fields.size("moe_intermediate_size"),
         shared_ffn_size=width,
         scale_elements=4 * fields.size("hidden_size") + count,
+    )
+
+
+def gemma4_unified(fields: Fields, name: str) -> ModelGraph:
+    """Return a gemma4_unified: products and norms make tokens of pixels and sound, no tower does.
+
+    Sequences are assumed to have one image and 30 s of sound, where there are parts for them.
+    """
+    text = gemma4_unified_text(fields.section("text_config"), name)
+    seen, heard = (fields.is_mapping(f"{kind}_config") for kind in ("vision", "audio"))
+    entry, said = Entry(), []
+    if seen:
+        entry = _pixels(fields.section("vision_config"), text.hidden_size)
+        said.append(f"one image of {_UNIFIED_IMAGE_TOKENS} tokens a sequence was assumed")
+    if heard:
+        width = fields.section("audio_config").size("audio_embed_dim", 640)
+        sound = Product(
+            inner_size=width, outer_size=text.hidden_size, tokens_per_sequence=_SOUND_TOKENS
+        )
+        entry = entry.model_copy(update={"products": (*entry.products, sound)})
+        said.append(f"30 s of sound a sequence were assumed, {_SOUND_TOKENS} tokens")
+    first = text.runs[0].model_copy(update={"entry": entry}) if seen or heard else text.runs[0]
+    return ModelGraph(
+        **{
+            **dict(text),
+            "architecture": "gemma4_unified",
+            "tied_embeddings": fields.flag("tie_word_embeddings", True),
+            "runs": (first, *text.runs[1:]),
+            "assumptions": (*text.assumptions, *said),
+        }
+    )
+
+
+def _pixels(vision: Fields, output: int) -> Entry:
+    """Return the products of a square of patches, their three norms and positions."""
+    side = vision.size("patch_size", 16) * vision.size("pooling_kernel_size", 3)
+    width, rows = vision.size("mm_embed_dim", 3840), vision.size("mm_posemb_size", 1120)
+    tokens = _UNIFIED_IMAGE_TOKENS
+    inner = 3 * side**2
+    return Entry(
+        products=(
+            Product(inner_size=inner, outer_size=width, bias=True, tokens_per_sequence=tokens),
+            Product(
+                inner_size=vision.size("output_proj_dims", 3840),
+                outer_size=output,
+                tokens_per_sequence=tokens,
+            ),
+        ),
+        norm_widths=(inner, width, width),
+        table_elements=2 * rows * width,
     )

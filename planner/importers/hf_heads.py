@@ -48,7 +48,9 @@ class EncoderHeads:
     `transform`: a product and a norm stand before the logits of tokens. `contacts`: a product of
     all attention scores, which esm has beside. `next_sentence`: ForPreTraining has a second head.
     `dense`: a classifier of sequences has a product of its own after the pooler's. `dense_choice`:
-    so has one of multiple choices. `answers`: places of answers are found by one product.
+    so has one of multiple choices, and with `dense_classes` one of sequences. `answers`: places of
+    answers are found by one product. `own_embedding` is the field, and what it is unless told, of
+    the width of an embedding that the logits have to themselves.
     """
 
     pooler: Literal["base", "classes", "always", "never"] = "base"
@@ -58,6 +60,8 @@ class EncoderHeads:
     dense: bool = False
     dense_choice: bool = True
     answers: bool = True
+    dense_classes: bool = True
+    own_embedding: tuple[str, int] | None = None
 
 
 def label_count(fields: Fields) -> int:
@@ -88,6 +92,14 @@ def with_decoder_head(graph: ModelGraph, fields: Fields) -> ModelGraph:
     return _told(graph, named, "which may have another head")
 
 
+def told_head(graph: ModelGraph, fields: Fields, *, own: str) -> ModelGraph:
+    """Return `graph`, and where a class is named that does not end in `own`, what is priced."""
+    named = named_class(fields)
+    if named is None or named.endswith(own):
+        return graph
+    return _told(graph, named, "which may have another head")
+
+
 def with_encoder_head(graph: ModelGraph, fields: Fields, heads: EncoderHeads) -> ModelGraph:
     """Return `graph`, the blocks of an encoder, with the head of the class that is named.
 
@@ -100,37 +112,46 @@ def with_encoder_head(graph: ModelGraph, fields: Fields, heads: EncoderHeads) ->
     more = _contact_elements(graph) if heads.contacts else 0
     if base:
         return _ended(graph, 0, first, more=more, bias=False)
-    tied = fields.flag("tie_word_embeddings", True)
+    own = heads.own_embedding
+    tied = own is None and fields.flag("tie_word_embeddings", True)
+    width = graph.embedding_size or graph.hidden_size if own is None else fields.size(*own)
     if named is None:
-        return _predicting(graph, heads, first, more, tied=tied)
-    found = "ForQuestionAnswering" if heads.answers else "ForTokenClassification"
+        return _predicting(graph, heads, first, more, width=width, tied=tied)
+    found = "ForQuestionAnswering" if heads.answers else "ForQuestionAnsweringSimple"
     if named.endswith(("ForTokenClassification", found)):
         return _ended(graph, label_count(fields), first, more=more)
-    classes = _classes(named, label_count(fields))
+    classes = _classes(named, heads, label_count(fields))
     if classes is not None:
-        own = heads.dense and named.endswith(_CLASSIFIES)
-        bare = named.endswith("ForMultipleChoice") and not heads.dense_choice
-        middle = () if bare or (pooled and not own) else (_pooler(graph),)
+        dense = heads.dense and named.endswith(_CLASSIFIES)
+        bare = not (heads.dense_classes and (heads.dense_choice or named.endswith(_CLASSIFIES)))
+        middle = () if bare or (pooled and not dense) else (_pooler(graph),)
         last = (_pooler(graph, classes),)
         return _ended(graph, 0, (*first, *middle, *last), more=more, bias=False)
     if named.endswith("ForPreTraining") and heads.next_sentence:
         first = (_pooler(graph), _pooler(graph, 2))
     elif not named.endswith((*_PREDICTS, "Decoder")):
         graph = _told(graph, named, "which may have another head")
-    return _predicting(graph, heads, first, more, tied=tied)
+    return _predicting(graph, heads, first, more, width=width, tied=tied)
 
 
-def _classes(named: str, labels: int) -> int | None:
+def _classes(named: str, heads: EncoderHeads, labels: int) -> int | None:
     """Return the classes of a whole sequence that a class's head has, None where it has none."""
-    columns = {_CLASSIFIES: labels, "ForMultipleChoice": 1, "ForNextSentencePrediction": 2}
+    columns = {_CLASSIFIES: labels, "ForNextSentencePrediction": 2}
+    if heads.dense_classes:
+        columns["ForMultipleChoice"] = 1
     return next((count for suffix, count in columns.items() if named.endswith(suffix)), None)
 
 
 def _predicting(
-    graph: ModelGraph, heads: EncoderHeads, first: tuple[Product, ...], more: int, *, tied: bool
+    graph: ModelGraph,
+    heads: EncoderHeads,
+    first: tuple[Product, ...],
+    more: int,
+    *,
+    width: int,
+    tied: bool,
 ) -> ModelGraph:
     """Return `graph` with the head that predicts masked tokens, by way of a product and a norm."""
-    width = graph.embedding_size or graph.hidden_size
     transform = Product(inner_size=graph.hidden_size, outer_size=width, bias=True)
     before = Entry(
         products=(*first, transform) if heads.transform else first,

@@ -1,8 +1,9 @@
 """Vision-language models of Hugging Face with a CLIP or SigLIP tower, beside llava and gemma3.
 
-aya_vision, cohere2_vision, idefics3 and smolvlm, llava_next, llava_onevision and paligemma. Each
-reader states the defaults of its configuration class (`configuration_<type>.py` of transformers
-5.23). A sequence is assumed to have one image, of one tile where there can be several.
+aya_vision, cohere2_vision, deepseek_vl, idefics3 and smolvlm, lfm2_vl, llava_next, llava_onevision
+and paligemma. Each reader states the defaults of its configuration class (`configuration_<type>.py`
+of transformers 5.23). A sequence is assumed to have one image, of one tile where there can be
+several.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from math import isqrt
 from planner.errors import DocumentError
 from planner.importers import hf_convolution
 from planner.importers.fields import Fields
+from planner.importers.hf_text import text_decoder
 from planner.importers.hf_towers import Tower, joined, siglip2_tower
-from planner.importers.hf_vision import feature_layer_count, text_decoder, vision_tower
+from planner.importers.hf_vision import feature_layer_count, vision_tower
 from planner.schema.model import Exit, ModelGraph, Product
 
 _MERGE_LIMIT = 64
 _SIGLIP = "siglip_vision_model"
 # What the configuration classes of the idefics3 family's own tower fill in.
-_IDEFICS3_TOWER = {
+IDEFICS3_TOWER = {
     "hidden_size": 1152,
     "intermediate_size": 3072,
     "num_hidden_layers": 12,
@@ -28,6 +30,16 @@ _IDEFICS3_TOWER = {
     "patch_size": 32,
     "vision_use_head": False,
 }
+
+
+def deepseek_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a deepseek_vl: a SigLIP tower, two products, a llama."""
+    text = text_decoder(fields, name)
+    tower = vision_tower(fields, default=_SIGLIP)
+    tokens, output = tower.patch_count, text.hidden_size
+    products = (_product(tower.hidden_size, output, tokens), _product(output, output, tokens))
+    exit_ = _exit(tower, text, products, tokens=tokens)
+    return joined(fields, text, tower.run(exit_), image=_image(tower), tied=True)
 
 
 def paligemma(fields: Fields, name: str) -> ModelGraph:
@@ -73,7 +85,7 @@ def idefics3(fields: Fields, name: str) -> ModelGraph:
     """Return an idefics3 or smolvlm: squares of patches merged by one product."""
     text = text_decoder(fields, name)
     given = f"{fields.text('model_type')}_vision"
-    tower = vision_tower(fields, default=given, sizes=_IDEFICS3_TOWER)
+    tower = vision_tower(fields, default=given, sizes=IDEFICS3_TOWER)
     merge, tokens = _merged(fields, tower, "scale_factor")
     width = tower.hidden_size * merge**2
     product = _product(width, text.hidden_size, tokens, bias=False)

@@ -1,7 +1,7 @@
-"""Decoders of Hugging Face with latent attention: minicpm3, youtu, and two with an index.
+"""Decoders of Hugging Face with latent attention: minicpm3, youtu, and three with an index.
 
-deepseek_v32 and glm_moe_dsa have an index in their attention, which picks keys. Each reader states
-the defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
+axk2, deepseek_v32 and glm_moe_dsa have an index in their attention, which picks keys. Each reader
+states the defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_glm import PREDICTION_LEFT_OUT
 from planner.importers.hf_mixture import routed_experts, with_shared
 from planner.schema.compressed import KeyIndex
-from planner.schema.model import Block, DenseFeedForward, LatentAttention, ModelGraph
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    Entry,
+    LatentAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    Product,
+)
 
 SPARSE_ALIASES = {"num_local_experts": "n_routed_experts"}
 
@@ -76,6 +84,52 @@ def glm_moe_dsa(fields: Fields, name: str) -> ModelGraph:
     return _sparse(fields, name, attentions, positions=202_752)
 
 
+def axk2(fields: Fields, name: str) -> ModelGraph:
+    """Return an axk2 (A.X K2): a deepseek_v32 whose attention, and most of whose norms, are gated.
+
+    The gate of attention comes of the queries' row before and after its norm, as queries do. Both
+    gates are priced beside their parts, whole on every rank.
+    """
+    sizes = {
+        "q_lora_rank": 384,
+        "kv_lora_rank": 128,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+    }
+    fields = fields.filled(sizes)
+    attention = _picking(fields, heads=16)
+    width, rank = fields.size("hidden_size"), fields.size("q_lora_rank")
+    inner = fields.size("gated_norm_rank", 16)
+    queries = attention.no_position_head_size + attention.rotary_head_size
+    gates = (
+        Product(inner_size=rank, outer_size=attention.head_count * queries),
+        Product(inner_size=2 * rank, outer_size=attention.head_count * attention.value_head_size),
+    )
+    normed = (
+        Product(inner_size=width, outer_size=inner),
+        Product(inner_size=inner, outer_size=width),
+    )
+    step = fields.size("moe_layer_freq", 1)
+    first = fields.size("first_k_dense_replace", 1, minimum=0)
+    default = [
+        _SPARSE if index >= first and index % step == 0 else _DENSE
+        for index in range(layer_count(fields))
+    ]
+    kinds = layer_kinds(fields, default, known=(_DENSE, _SPARSE), name="mlp_layer_types")
+    dense = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
+    mixture = _shared_mixture(fields, experts=128, width=512)
+    blocks = [
+        Block(
+            attention=attention,
+            feed_forward=dense if kind == _DENSE else mixture,
+            beside=Entry(products=(*gates, *normed, *(() if kind == _DENSE else normed))),
+        )
+        for kind in kinds
+    ]
+    return rotary_decoder(fields, name, blocks, positions=131_072)
+
+
 def _picking(fields: Fields, *, heads: int) -> LatentAttention:
     """Return latent attention with its index, whose number of heads is the type's unless told.
 
@@ -134,18 +188,7 @@ def _sparse(
 
     Multi-token prediction is left out, as transformers leaves it out, and said to be.
     """
-    width = fields.size("moe_intermediate_size", 2048)
-    older = "num_experts"  # its class takes it for the same, and rather
-    count = older if fields.optional_size(older) is not None else "n_routed_experts"
-    mixture = with_shared(
-        routed_experts(
-            fields,
-            expert_count=(count, 256),
-            experts_per_token=8,
-            expert_ffn_size=width,
-        ),
-        fields.size("n_shared_experts", 1, minimum=0),
-    )
+    mixture = _shared_mixture(fields, experts=256, width=2048)
     dense = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
     first = fields.size("first_k_dense_replace", 3, minimum=0)
     default = [_DENSE if index < first else _SPARSE for index in range(len(attentions))]
@@ -158,3 +201,16 @@ def _sparse(
     if not fields.size("num_nextn_predict_layers", 0, minimum=0):
         return graph
     return graph.model_copy(update={"assumptions": (PREDICTION_LEFT_OUT,)})
+
+
+def _shared_mixture(fields: Fields, *, experts: int, width: int) -> MixtureFeedForward:
+    """Return routed experts beside a shared one, by the type's sizes unless told."""
+    older = "num_experts"  # the classes take it for the same, and rather
+    count = older if fields.optional_size(older) is not None else "n_routed_experts"
+    mixture = routed_experts(
+        fields,
+        expert_count=(count, experts),
+        experts_per_token=8,
+        expert_ffn_size=fields.size("moe_intermediate_size", width),
+    )
+    return with_shared(mixture, fields.size("n_shared_experts", 1, minimum=0))

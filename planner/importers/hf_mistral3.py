@@ -6,12 +6,12 @@ transformers 5.23. The tower takes images of any shape up to `image_size`; one i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from planner.errors import UnsupportedModelError
 from planner.importers import hf_dense
 from planner.importers.fields import Fields
 from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_text import text_decoder
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
     Block,
@@ -27,11 +27,6 @@ from planner.schema.model import (
 
 _IMAGE_PIXELS = 448
 _SIDE_LIMIT = 2**14
-_TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
-    "ministral3": hf_dense.ministral3,
-    "mistral": hf_dense.mistral,
-    "qwen3": hf_dense.qwen3,
-}
 # What configuration_mistral3.py fills in where a part is left out whole.
 _TEXT = {
     "model_type": "mistral",
@@ -91,24 +86,10 @@ def lighton_ocr(fields: Fields, name: str) -> ModelGraph:
 
 
 def _decoder(fields: Fields, name: str, default: str) -> ModelGraph:
-    """Return the decoder of `text_config`, of the type `default` unless it says otherwise.
-
-    Raises:
-        UnsupportedModelError: if its type cannot be read.
-    """
+    """Return the decoder of `text_config`, where there is none that of the type's own class."""
     if not fields.is_mapping("text_config"):
         return hf_dense.mistral(Fields(_TEXT, section="text_config"), name)
-    given = fields.section("text_config").text("model_type") or default
-    reader = _TEXT_READERS.get(given)
-    if reader is None:
-        raise UnsupportedModelError(
-            "is not a decoder that can be read behind this tower",
-            field=f"{fields.spelling('text_config')}.model_type",
-            value=given,
-            remedy=f"known decoders are {', '.join(sorted(_TEXT_READERS))}; or describe the model "
-            "as a model graph",
-        )
-    return reader(fields.section("text_config", defaults={"model_type": given}), name)
+    return text_decoder(fields, name, default=default)
 
 
 def _projection(fields: Fields, text: ModelGraph, *, width: int, merge: int, tokens: int) -> Exit:

@@ -1,7 +1,7 @@
 """Older decoders of Hugging Face with biases and LayerNorm, beside those after GPT-2 and GPT-3.
 
-biogpt, codegen, ctrl, gpt_neox_japanese, openai-gpt, persimmon and xglm. Each reader states the
-defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
+biogpt, codegen, cpmant, ctrl, fuyu, gpt_neox_japanese, openai-gpt, persimmon and xglm. Each reader
+states the defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.errors import UnsupportedModelError
-from planner.importers.fields import POSITION_LIMIT, Fields
+from planner.importers.fields import POSITION_LIMIT, Fields, require_at_most
 from planner.importers.hf_attention import BIASED, layer_count, multi_head
 from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_gpt_kin import GPT_BIGCODE_ALIASES, gptj
@@ -21,6 +21,7 @@ from planner.schema.model import (
     ModelGraph,
     Norm,
     NormPlacement,
+    Product,
 )
 
 N_EMBD_ALIASES = GPT_BIGCODE_ALIASES
@@ -108,6 +109,63 @@ def persimmon(fields: Fields, name: str) -> ModelGraph:
         update={"beside": biases}
     )
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=16384)
+
+
+def fuyu(fields: Fields, name: str) -> ModelGraph:
+    """Return a fuyu: a persimmon before which one product makes tokens of patches of an image.
+
+    The decoder's fields may stand beside the others, as in released files.
+    """
+    own = fields.is_mapping("text_config")
+    text = persimmon(fields.section("text_config") if own else fields, name)
+    patch, side = fields.size("patch_size", 30), fields.size("image_size", 300)
+    require_at_most("patch_size", patch, limit_name="image_size", limit=side)
+    tokens = (side // patch) ** 2
+    product = Product(
+        inner_size=fields.size("num_channels", 3) * patch**2,
+        outer_size=text.hidden_size,
+        bias=True,
+        tokens_per_sequence=tokens,
+    )
+    first = text.runs[0].model_copy(update={"entry": Entry(products=(product,))})
+    said = f"one image of {side} pixels a sequence was assumed, {tokens} of its tokens"
+    return ModelGraph(
+        **{
+            **dict(text),
+            "architecture": "fuyu",
+            "tied_embeddings": fields.flag("tie_word_embeddings", False),
+            "runs": (first, *text.runs[1:]),
+            "assumptions": (*text.assumptions, said),
+        }
+    )
+
+
+def cpmant(fields: Fields, name: str) -> ModelGraph:
+    """Return a cpmant: a gate, no biases, biases of attention by distance and by kind of text.
+
+    Prompts have rows of their own in the embedding, and the head is not tied to it.
+    """
+    heads, kinds = fields.size("num_attention_heads"), fields.size("segment_types", 32)
+    width, size = fields.size("hidden_size"), fields.size("dim_head", 128)
+    attention = GroupedQueryAttention(
+        head_count=heads, key_value_head_count=heads, head_size=size, rotary=False
+    )
+    feed_forward = DenseFeedForward(ffn_size=fields.size("dim_ff", 10240))
+    blocks = (Block(attention=attention, feed_forward=feed_forward),) * layer_count(fields)
+    graph = rotary_decoder(fields, name, blocks, positions=2048)
+    buckets = fields.size("position_bias_num_buckets", 512) + kinds**2
+    entry = Entry(table_elements=kinds * width + buckets * heads)
+    prompts = fields.size("prompt_types", 32) * fields.size("prompt_length", 32)
+    longest = fields.size("position_bias_max_distance", 2048, limit=POSITION_LIMIT)
+    return graph.model_copy(
+        update={
+            "vocabulary_size": graph.vocabulary_size + prompts,
+            "head_size": graph.vocabulary_size,
+            "tied_embeddings": False,
+            "maximum_sequence_length": longest,
+            "runs": (graph.runs[0].model_copy(update={"entry": entry}), *graph.runs[1:]),
+        }
+    )
 
 
 def _of_positions(

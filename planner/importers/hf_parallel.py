@@ -133,6 +133,20 @@ def cohere2(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, blocks, positions=8192, tied=True)
 
 
+def cohere_compass_text(fields: Fields, name: str) -> ModelGraph:
+    """Return a cohere_compass_text: a cohere2 all of whose layers see all, and know positions."""
+    kinds = layer_kinds(fields, [_FULL] * layer_count(fields), known=(_FULL, _SLIDING))
+    window = fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
+    attention = _cohere_attention(fields, grouped_query(fields))
+    blocks = {
+        _FULL: _cohere_block(fields, attention),
+        _SLIDING: _cohere_block(
+            fields, attention.model_copy(update={"sliding_window_tokens": window})
+        ),
+    }
+    return rotary_decoder(fields, name, [blocks[kind] for kind in kinds], positions=8192, tied=True)
+
+
 def _cohere_attention(fields: Fields, attention: GroupedQueryAttention) -> GroupedQueryAttention:
     bias = fields.flag("attention_bias", False)
     return attention.model_copy(update={"query_key_value_bias": bias, "output_bias": bias})

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from itertools import groupby
 
 from planner.errors import DocumentError
-from planner.importers import hf_dense, hf_llama_kin, hf_mixture, hf_qwen_linear
+from planner.importers import hf_dense, hf_llama_kin, hf_mixture, hf_parallel, hf_qwen_linear
 from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.importers.hf_convolved_sound import AUDIO_ALIASES, convolved_sound_tower
 from planner.importers.hf_sound import audio_section, sound_tower
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
@@ -31,6 +32,14 @@ from planner.schema.model import (
 _IMAGE_PIXELS = 448
 _FULL_ATTENTION_BLOCKS = frozenset({7, 15, 23, 31})
 _KEPT_BLOCKS = (8, 16, 24)
+_QWEN3_OMNI_TEXT = {
+    "model_type": "qwen3_omni_moe_text",
+    "max_position_embeddings": 32768,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 768,
+    "num_experts_per_tok": 8,
+    "num_experts": 128,
+}
 _QWEN3_VL_TEXT = {"model_type": "qwen3_vl_text", "max_position_embeddings": 128_000}
 _QWEN3_VL_MOE_TEXT = {
     "model_type": "qwen3_vl_moe_text",
@@ -63,6 +72,21 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
     Windows are counted whole, as in an image whose sides they divide.
     """
     text = _decoder(fields, name)
+    width, blocks = _windowed_blocks(fields)
+    return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
+
+
+def hyperclovax_vision_v2(fields: Fields, name: str) -> ModelGraph:
+    """Return a hyperclovax_vision_v2: a qwen2_5_vl's tower, one product more, a hyperclovax."""
+    text = hf_llama_kin.hyperclovax(fields.section("text_config"), name)
+    width, blocks = _windowed_blocks(fields)
+    return _model(
+        fields, text, blocks, width=width, output_field="out_hidden_size", mapped=True, tied=True
+    )
+
+
+def _windowed_blocks(fields: Fields) -> tuple[int, list[Block]]:
+    """Return the width and the blocks of a tower most of which see one window of the image."""
     vision = _vision(fields)
     width = vision.size("hidden_size", 3584)
     attention = _attention(vision, "hidden_size", width)
@@ -76,7 +100,7 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
         Block(attention=attention if index in full else windowed, feed_forward=feed_forward)
         for index in range(vision.size("depth", 32, limit=LAYER_LIMIT))
     ]
-    return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
+    return width, blocks
 
 
 def qwen2_5_omni_thinker(fields: Fields, name: str) -> ModelGraph:
@@ -152,6 +176,30 @@ def qwen3_vl_moe(fields: Fields, name: str) -> ModelGraph:
     return _newer(fields, text, kept=_kept_blocks(fields))
 
 
+def cohere_compass(fields: Fields, name: str) -> ModelGraph:
+    """Return a cohere_compass: the tower of a qwen3_vl before a cohere_compass_text."""
+    text = hf_parallel.cohere_compass_text(fields.section("text_config"), name)
+    return _newer(fields, text, kept=_kept_blocks(fields))
+
+
+def qwen3_omni_moe_thinker(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen3_omni_moe_thinker: an encoder of sound beside a qwen3_vl_moe's tower."""
+    section = fields.section(
+        "text_config", aliases=hf_mixture.QWEN3_MOE_ALIASES, defaults=_QWEN3_OMNI_TEXT
+    )
+    text = hf_mixture.qwen3_moe(section, name)
+    graph = _newer(fields, text, kept=_kept_blocks(fields))
+    tower = convolved_sound_tower(fields.section("audio_config", aliases=AUDIO_ALIASES), text)
+    said = "30 s of sound a sequence were assumed beside the image"
+    return ModelGraph(
+        **{
+            **dict(graph),
+            "runs": (tower, *graph.runs),
+            "assumptions": (*graph.assumptions, said),
+        }
+    )
+
+
 def _kept_blocks(fields: Fields) -> tuple[int, ...]:
     vision = _vision(fields)
     absent = "deepstack_visual_indexes" not in vision
@@ -212,7 +260,7 @@ def _vision(fields: Fields) -> Fields:
 
 
 def _is_newer(fields: Fields) -> bool:
-    return (fields.text("model_type") or "").startswith("qwen3")
+    return (fields.text("model_type") or "").startswith(("qwen3", "cohere_compass"))
 
 
 def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAttention:
@@ -228,7 +276,7 @@ def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAtte
     )
 
 
-def _model(
+def _model(  # noqa: PLR0913  (what a model is)
     fields: Fields,
     text: ModelGraph,
     blocks: list[Block],
@@ -236,17 +284,20 @@ def _model(
     width: int,
     output_field: str,
     kept: tuple[int, ...] = (),
+    mapped: bool = False,
+    tied: bool = False,
 ) -> ModelGraph:
     """Return the tower before its decoder, in as many runs as its blocks alternate.
 
-    What the blocks `kept` put out travels to its end, where each has a merger.
+    What the blocks `kept` put out travels to its end, where each has a merger. With `mapped` a
+    product leads from there to the decoder's width. `tied` is what that is unless told.
 
     Raises:
         DocumentError: if the tower does not put out what the decoder takes.
     """
     vision = _vision(fields)
     given = vision.size(output_field, 3584)
-    if given != text.hidden_size:
+    if given != text.hidden_size and not mapped:
         raise DocumentError(
             f"must be the decoder's hidden_size {text.hidden_size}",
             field=vision.spelling(output_field),
@@ -270,10 +321,24 @@ def _model(
     merger = _merger(
         vision, blocks[0].norm, width=width, patches=patches, output=given, kept_count=len(kept)
     )
+    if mapped:
+        merger = _mapped_merger(merger, given, text.hidden_size)
     runs[-1] = runs[-1].model_copy(update={"exit": merger})
     image = f"{_IMAGE_PIXELS} pixels ({patches} patches)"
     forwarded = not _is_newer(fields) and text.tied_embeddings
-    return joined(fields, text, *runs, image=image, text_ties=forwarded)
+    return joined(fields, text, *runs, image=image, tied=tied, text_ties=forwarded)
+
+
+def _mapped_merger(merger: Exit, inner: int, outer: int) -> Exit:
+    """Return `merger` with a product after it that leads to a width of `outer`."""
+    product = Product(
+        inner_size=inner,
+        outer_size=outer,
+        bias=True,
+        tokens_per_sequence=merger.output_tokens_per_sequence,
+    )
+    products = (*merger.products, product)
+    return merger.model_copy(update={"products": products, "output_size": outer})
 
 
 def _entry(fields: Fields, width: int) -> Entry:

@@ -68,7 +68,7 @@ def class_token_tower(fields: Fields, *, rotary: bool) -> Tower:
     pixels, patches = patch_count(fields, image=224, patch=32)
     tokens = patches + 1
     return Tower(
-        block=_block(fields, rotary=rotary),
+        block=biased_block(fields, rotary=rotary),
         block_count=fields.size("num_hidden_layers", limit=LAYER_LIMIT),
         hidden_size=width,
         image_pixels=pixels,
@@ -92,7 +92,7 @@ def siglip_tower(fields: Fields) -> Tower:
         attention = 4 * (width + 1) * width
         pooled = width + attention + 2 * width + (2 * width + 1) * ffn_size + width
     return Tower(
-        block=_block(fields),
+        block=biased_block(fields),
         block_count=fields.size("num_hidden_layers", limit=LAYER_LIMIT),
         hidden_size=width,
         image_pixels=pixels,
@@ -112,7 +112,7 @@ def siglip2_tower(fields: Fields) -> Tower:
     return siglip_tower(fields.replaced({"image_size": side}))
 
 
-def _block(fields: Fields, *, rotary: bool = False) -> Block:
+def biased_block(fields: Fields, *, rotary: bool = False) -> Block:
     """Return a block that sees all patches, with biases everywhere."""
     return Block(
         attention=multi_head(fields).model_copy(

@@ -12,8 +12,9 @@ from math import isqrt
 from typing import Any
 
 from planner.errors import DocumentError, UnsupportedModelError
-from planner.importers import hf_alternating, hf_dense, hf_parallel
+from planner.importers import hf_alternating
 from planner.importers.fields import Fields
+from planner.importers.hf_text import text_decoder
 from planner.importers.hf_towers import Tower, clip_tower, joined, siglip_tower
 from planner.schema.model import (
     Exit,
@@ -23,16 +24,6 @@ from planner.schema.model import (
 
 _VIPLLAVA_LAYERS = 5
 VIPLLAVA_ALIASES = {"vision_feature_layers": "vision_feature_layer"}
-_TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
-    "cohere": hf_parallel.cohere,
-    "cohere2": hf_parallel.cohere2,
-    "gemma": hf_dense.gemma,
-    "gemma2": hf_alternating.gemma2,
-    "llama": hf_dense.llama,
-    "mistral": hf_dense.mistral,
-    "qwen2": hf_dense.qwen2,
-    "qwen3": hf_dense.qwen3,
-}
 _TOWER_READERS: Mapping[str, Callable[[Fields], Tower]] = {
     "clip_vision_model": clip_tower,
     "idefics3": siglip_tower,
@@ -40,18 +31,6 @@ _TOWER_READERS: Mapping[str, Callable[[Fields], Tower]] = {
     "siglip_vision_model": siglip_tower,
     "smolvlm_vision": siglip_tower,
 }
-# What configuration_llama.py and configuration_mistral.py fill in: released llava configurations
-# leave it out.
-_LLAMA_SIZES = {
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "vocab_size": 32000,
-}
-_SIZES_LEFT_OUT = {"llama": _LLAMA_SIZES, "mistral": {**_LLAMA_SIZES, "intermediate_size": 14336}}
-
-
 # What configuration_gemma3.py fills in: the released gemma-3-4b leaves it out.
 _GEMMA3_SIZES = {"model_type": "gemma3_text", "num_attention_heads": 8, "vocab_size": 262_208}
 
@@ -128,27 +107,9 @@ def gemma3(fields: Fields, name: str) -> ModelGraph:
         output_size=text.hidden_size,
         output_tokens_per_sequence=tokens,
     )
-    return joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels", tied=True)
-
-
-def text_decoder(fields: Fields, name: str, *, default: str = "llama") -> ModelGraph:
-    """Return the decoder of `text_config`, of the type `default` unless it says otherwise.
-
-    Raises:
-        UnsupportedModelError: if its type cannot be read.
-    """
-    given = fields.section("text_config").text("model_type") or default
-    reader = _TEXT_READERS.get(given)
-    if reader is None:
-        raise UnsupportedModelError(
-            "is not a decoder that can be read behind a tower",
-            field=f"{fields.spelling('text_config')}.model_type",
-            value=given,
-            remedy=f"known decoders are {', '.join(sorted(_TEXT_READERS))}; or describe the model "
-            "as a model graph",
-        )
-    sizes = _SIZES_LEFT_OUT.get(given, {})
-    return reader(fields.section("text_config", defaults={**sizes, "model_type": given}), name)
+    ties = fields.text("model_type") == "shieldgemma2" and text.tied_embeddings
+    image = f"{tower.image_pixels} pixels"
+    return joined(fields, text, tower.run(exit_), image=image, tied=True, text_ties=ties)
 
 
 def vision_tower(fields: Fields, *, default: str, sizes: Mapping[str, Any] | None = None) -> Tower:

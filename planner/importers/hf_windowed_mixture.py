@@ -1,15 +1,16 @@
 """Decoders of Hugging Face that route and most of whose layers see a window.
 
-cohere2_moe, flint, kolibri1, laguna, mellum and mimo_v2_flash. Each reader states the defaults of
-its configuration class (`configuration_<type>.py` of transformers 5.23).
+beam, cohere2_moe, flint, kolibri1, laguna, mellum and mimo_v2_flash. Each reader states the
+defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.errors import DocumentError
+from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields, require_divides
+from planner.importers.hf_alternating import GEMMA2_CAP
 from planner.importers.hf_attention import grouped_query, layer_count, layer_kinds
 from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_mixture import routed_experts
@@ -38,6 +39,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _DENSE, _SPARSE = "dense", "sparse"
 _KOLIBRI1_PERIOD = 5
 _MIMO_PERIOD = 6
+_BEAM_PERIOD = 6
 _FLINT_PERIOD = 4
 _COHERE2_PERIOD = 4
 
@@ -65,6 +67,42 @@ def kolibri1(fields: Fields, name: str) -> ModelGraph:
         for kind in kinds
     ]
     return rotary_decoder(fields, name, blocks, positions=262_144)
+
+
+def beam(fields: Fields, name: str) -> ModelGraph:
+    """Return a beam: five layers of six slide, attention is gated, three dense layers first.
+
+    Norms stand before and after each part.
+
+    Raises:
+        UnsupportedModelError: if attention has biases, which its gate has not.
+    """
+    if fields.flag("attention_bias", False):
+        raise UnsupportedModelError(
+            "biases beside a gate without one cannot be priced",
+            field=fields.spelling("attention_bias"),
+            value=True,
+            remedy="set it to false or leave it out",
+        )
+    attention = grouped_query(fields, key_value_heads=8, head_size=128).model_copy(
+        update={"query_key_norm": True, "output_gate": True}
+    )
+    mixture = _mixture(fields, experts=256, chosen=8, width=2560, shared=0)
+    count = layer_count(fields)
+    default = [_SLIDING if (i + 1) % _BEAM_PERIOD else _FULL for i in range(count)]
+    default[-1] = _FULL
+    kinds = layer_kinds(fields, default, known=(_FULL, _SLIDING))
+    blocks = [
+        Block(
+            attention=_windowed(fields, attention, kind, 512),
+            feed_forward=part,
+            norm=Norm.RMS_FLOAT32,
+            norm_placement=NormPlacement.BOTH,
+            beside=Entry(table_elements=attention.head_count),  # a bias of each head's gate
+        )
+        for kind, part in zip(kinds, _parts(fields, mixture, dense_first=3), strict=True)
+    ]
+    return rotary_decoder(fields.filled(GEMMA2_CAP), name, blocks, positions=8192)
 
 
 def flint(fields: Fields, name: str) -> ModelGraph:

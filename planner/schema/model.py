@@ -93,8 +93,10 @@ class BlockRun(Part):
 
     A decoder's runs have the model's hidden size and the job's sequence length. An encoder's may
     have their own `hidden_size` and `tokens_per_sequence` (patches, source tokens); one with an
-    `entry` begins a tower of its own. `carried_width` counts elements a token of earlier blocks'
-    outputs that travel beside its rows, because the exit or later blocks read them too.
+    `entry` begins a tower of its own, which reads token embeddings unless that entry has products,
+    or a table with a row for each of the run's tokens: learned queries. `carried_width` counts
+    elements a token of earlier blocks' outputs that travel beside its rows, because the exit or
+    later blocks read them too.
     """
 
     block: Block = later(STAND_IN)
@@ -110,6 +112,13 @@ class BlockRun(Part):
     def width(self, model_hidden_size: int) -> int:
         """Return the run's hidden size."""
         return self.hidden_size or model_hidden_size
+
+    def reads_token_embeddings(self, model_hidden_size: int) -> bool:
+        """Return whether what begins with this run reads the model's own token embeddings."""
+        if self.entry is None:
+            return True
+        learned = (self.tokens_per_sequence or 0) * self.width(model_hidden_size)
+        return not self.entry.products and not 0 < learned <= self.entry.table_elements
 
     def output(self, model_hidden_size: int) -> Stream:
         """Return the tokens per sequence (None: the job's) and width that leave the run."""
@@ -312,14 +321,14 @@ class ModelGraph(Document):
     def _check_tower(self, tower: tuple[int, ...], sources: set[Stream]) -> None:
         """Raise unless each run of the tower takes what the run before it puts out."""
         first = self.runs[tower[0]]
-        if (first.entry is None or not first.entry.products) and first.width(
-            self.hidden_size
-        ) != self.hidden_size:
+        width = first.width(self.hidden_size)
+        if first.reads_token_embeddings(self.hidden_size) and width != self.hidden_size:
             raise DocumentError(
                 f"a tower that reads token embeddings is as wide as the model, {self.hidden_size}",
                 field=f"runs.{tower[0]}.hidden_size",
                 value=first.hidden_size,
-                remedy="give its entry the product that embeds its own input, or use the model's",
+                remedy="give its entry the product that embeds its own input, or a table with a "
+                "row for each of its tokens, or use the model's",
             )
         for before, index in pairwise(tower):
             run = self.runs[index]

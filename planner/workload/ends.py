@@ -24,7 +24,7 @@ def end_sources(graph: ModelGraph) -> tuple[SourceWorkload, ...]:
     sources: list[SourceWorkload] = []
     first_runs = {tower[0] for tower in graph.towers()}
     for index, run in enumerate(graph.runs):
-        if index in first_runs and (run.entry is None or not run.entry.products):
+        if index in first_runs and run.reads_token_embeddings(graph.hidden_size):
             sources.append(_lookup(run, graph))
         for end in (run.entry, run.exit):
             if end is not None:

@@ -39,8 +39,11 @@ PICTURES: Fields = {
     "image_size": 32,
     "patch_size": 8,
 }
+XLM: Fields = {"emb_dim": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 500}
 
+ANGLES: Fields = {"rope_type": "default", "rope_theta": 10_000.0}
 CLIP: Fields = {**PICTURES, "model_type": "clip_vision_model"}
+SIGLIP: Fields = {**PICTURES, "model_type": "siglip_vision_model"}
 PAIR: Fields = {
     "text_config": {**MANY, "max_position_embeddings": 20},
     "vision_config": PICTURES,
@@ -98,11 +101,285 @@ OMNI: Fields = {
     },
 }
 
+BLIP_2: Fields = {
+    "vision_config": PICTURES,
+    "qformer_config": {**MANY, "hidden_size": 32, "encoder_hidden_size": 64},
+    "text_config": {"model_type": "opt", **MANY, "ffn_dim": 80, "word_embed_proj_dim": 64},
+    "num_query_tokens": 6,
+}
+T5: Fields = {"d_model": 64, "d_kv": 24, "d_ff": 96, "num_layers": 3, "num_heads": 4}
+QWEN3_5: Fields = {
+    **SIZES,
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+KOSMOS: Fields = {
+    "embed_dim": 64,
+    "layers": 3,
+    "ffn_dim": 96,
+    "attention_heads": 4,
+    "vocab_size": 500,
+}
+PAGES: Fields = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "patch_embed_hidden_size": 30,
+}
+SAM: Fields = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "mlp_dim": 96,
+    "output_channels": 16,
+    "image_size": 64,
+    "patch_size": 8,
+    "window_size": 3,
+    "global_attn_indexes": [1, 3],
+}
+DEEP: Fields = {
+    "depth": 3,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_heads": 4,
+    "out_hidden_size": 64,
+}
+DEEPSTACK: Fields = {**DEEP, "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1]}
+CONVOLVED: Fields = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 80,
+    "num_mel_bins": 30,
+    "downsample_hidden_size": 12,
+    "output_dim": 64,
+}
+M3: Fields = {
+    **SIZES,
+    "head_dim": 16,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "dense_intermediate_size": 112,
+    "shared_intermediate_size": 72,
+    "layer_types": ["full_attention", "minimax_m3_sparse"] * 2,
+    "mlp_layer_types": ["dense", *["sparse"] * 3],
+}
+# Towers of learned queries, of windows and convolutions, and others that stand alone.
+UNUSUAL: list[tuple[str, str, Fields]] = [
+    (
+        "aria",
+        "AriaForConditionalGeneration",
+        {
+            **seen("aria_text", {**PICTURES, "model_type": "idefics3_vision"}),
+            "projector_patch_to_query_dict": {"16": 4, "64": 9},
+        },
+    ),
+    ("blip", "BlipForConditionalGeneration", {"text_config": MANY, "vision_config": PICTURES}),
+    ("blip-2", "Blip2ForConditionalGeneration", BLIP_2),
+    (
+        "blip-2",
+        "Blip2ForConditionalGeneration",
+        {**BLIP_2, "text_config": {"model_type": "t5", **T5, "vocab_size": 500}},
+    ),
+    ("instructblip", "InstructBlipForConditionalGeneration", BLIP_2),
+    (
+        "instructblipvideo",
+        "InstructBlipVideoForConditionalGeneration",
+        {**BLIP_2, "text_config": {"model_type": "llama", **SIZES}},
+    ),
+    (
+        "idefics2",
+        "Idefics2ForConditionalGeneration",
+        {
+            **seen("mistral", {**PICTURES, "model_type": "idefics2_vision"}),
+            "perceiver_config": {"resampler_n_latents": 5, "resampler_head_dim": 12},
+        },
+    ),
+    ("deepseek_vl", "DeepseekVLForConditionalGeneration", seen("llama", SIGLIP)),
+    (
+        "shieldgemma2",
+        "Gemma3ForConditionalGeneration",
+        {**seen("gemma3_text", SIGLIP), "mm_tokens_per_image": 4},
+    ),
+    ("git", "GitForCausalLM", {**MANY, "vision_config": PICTURES, "num_image_with_embedding": 3}),
+    ("got_ocr2", "GotOcr2ForConditionalGeneration", seen("qwen2", SAM)),
+    ("pp_chart2table", "GotOcr2ForConditionalGeneration", seen("qwen2", SAM)),
+    (
+        "hyperclovax_vision_v2",
+        "HyperCLOVAXVisionV2ForConditionalGeneration",
+        seen("hyperclovax", {**DEEP, "model_type": "qwen2_5_vl_vision", "out_hidden_size": 40}),
+    ),
+    (
+        "cohere_compass",
+        "CohereCompassForConditionalGeneration",
+        {
+            "text_config": {**SIZES, "rope_parameters": {"full_attention": ANGLES}},
+            "vision_config": DEEPSTACK,
+        },
+    ),
+    (
+        "qwen3_omni_moe_thinker",
+        "Qwen3OmniMoeThinkerForConditionalGeneration",
+        {
+            "text_config": {**SIZES, **ROUTED},
+            "vision_config": DEEPSTACK,
+            "audio_config": CONVOLVED,
+        },
+    ),
+    ("glm_ocr", "GlmOcrForConditionalGeneration", {"text_config": SIZES, "vision_config": DEEP}),
+    ("glmga", "Glm46VForConditionalGeneration", seen("glm4v_text", {**DEEP, "hidden_size": 32})),
+    (
+        "kosmos-2",
+        "Kosmos2ForConditionalGeneration",
+        {"text_config": KOSMOS, "vision_config": PICTURES, "latent_query_num": 5},
+    ),
+    (
+        "kosmos-2.5",
+        "Kosmos2_5ForConditionalGeneration",
+        {
+            "text_config": KOSMOS,
+            "vision_config": {**PAGES, "intermediate_size": 80, "head_dim": 12},
+            "latent_query_num": 5,
+        },
+    ),
+    (
+        "pix2struct",
+        "Pix2StructForConditionalGeneration",
+        {
+            "text_config": {**T5, "hidden_size": 64, "vocab_size": 500},
+            "vision_config": {**PAGES, "hidden_size": 64, "d_ff": 80, "d_kv": 12, "seq_len": 40},
+        },
+    ),
+    *(
+        (model_type, named, {**seen("qwen3_5_text", PICTURES), "text_config": QWEN3_5, **more})
+        for model_type, named, more in (
+            ("minicpm_ocr", "MiniCPMOcrForConditionalGeneration", {}),
+            (
+                "minicpmv4_6",
+                "MiniCPMV4_6ForConditionalGeneration",
+                {"insert_layer_id": 1, "merger_times": 2},
+            ),
+            ("minicpmv4_7", "MiniCPMV4_7ForConditionalGeneration", {"insert_layer_id": 0}),
+        )
+    ),
+    ("minimax_m3_vl_text", "MiniMaxM3VLForCausalLM", M3),
+    (
+        "minimax_m3_vl",
+        "MiniMaxM3SparseForConditionalGeneration",
+        {"text_config": M3, "vision_config": PICTURES, "projector_hidden_size": 56},
+    ),
+    (
+        "ovis2",
+        "Ovis2ForConditionalGeneration",
+        {**seen("qwen2", {**PICTURES, "vocab_size": 70, "hidden_stride": 2}), "hidden_size": 64},
+    ),
+    (
+        "paddleocr_vl",
+        "PaddleOCRVLForConditionalGeneration",
+        {"text_config": SIZES, "vision_config": PICTURES},
+    ),
+    ("video_llama_3", "VideoLlama3ForConditionalGeneration", seen("qwen2", PICTURES)),
+    (
+        "gemma4_unified",
+        "Gemma4UnifiedForConditionalGeneration",
+        {
+            "text_config": {**SIZES, "head_dim": 16},
+            "vision_config": {"mm_embed_dim": 48, "mm_posemb_size": 10, "output_proj_dims": 48},
+            "audio_config": {"audio_embed_dim": 20},
+        },
+    ),
+    (
+        "moss_transcribe_diarize",
+        "MossTranscribeDiarizeForConditionalGeneration",
+        heard("qwen3", "moss_transcribe_diarize_audio"),
+    ),
+    (
+        "glmasr",
+        "GlmAsrForConditionalGeneration",
+        heard("llama", "glmasr_encoder"),
+    ),
+    (
+        "musicflamingo",
+        "MusicFlamingoForConditionalGeneration",
+        heard("qwen2", "audioflamingo3_encoder"),
+    ),
+]
+
+LONG_T5: Fields = {**T5, "vocab_size": 500}
+# Encoder-decoders whose encoders see less than all, or route, or have a vocabulary of their own.
+UNUSUAL_ENCODERS: list[tuple[str, str, Fields]] = [
+    ("bigbird_pegasus", "BigBirdPegasusForConditionalGeneration", {**BART, "block_size": 4}),
+    ("bigbird_pegasus", "BigBirdPegasusForConditionalGeneration", {**BART, "use_bias": True}),
+    (
+        "fsmt",
+        "FSMTForConditionalGeneration",
+        {
+            **{key: value for key, value in BART.items() if key != "vocab_size"},
+            "src_vocab_size": 300,
+            "tgt_vocab_size": 500,
+        },
+    ),
+    (
+        "led",
+        "LEDForConditionalGeneration",
+        {
+            **{key: value for key, value in BART.items() if key != "max_position_embeddings"},
+            "max_encoder_position_embeddings": 64,
+            "max_decoder_position_embeddings": 40,
+            "attention_window": 8,
+        },
+    ),
+    (
+        "pegasus_x",
+        "PegasusXForConditionalGeneration",
+        {**BART, "num_global_tokens": 3, "block_size": 8},
+    ),
+    ("longt5", "LongT5ForConditionalGeneration", LONG_T5),
+    (
+        "longt5",
+        "LongT5ForConditionalGeneration",
+        {**LONG_T5, "encoder_attention_type": "transient-global", "num_decoder_layers": 2},
+    ),
+    ("pop2piano", "Pop2PianoForConditionalGeneration", {**LONG_T5, "composer_vocab_size": 7}),
+    (
+        "switch_transformers",
+        "SwitchTransformersForConditionalGeneration",
+        {**LONG_T5, "num_layers": 4, "num_decoder_layers": 3, "num_sparse_encoder_layers": 2},
+    ),
+]
+
 # model type, class, fields beside the type's name
 CASES: list[tuple[str, str, Fields]] = [
     ("aria_text", "AriaTextForCausalLM", {**SIZES, "attention_bias": True, "moe_num_experts": 4}),
     ("gemma4_unified_text", "Gemma4UnifiedForCausalLM", {**SIZES, "head_dim": 16}),
     ("axk1", "AXK1ForCausalLM", {**SIZES, "n_routed_experts": 8, "moe_layer_freq": 2}),
+    ("axk2", "AXK2ForCausalLM", {**SIZES, "n_routed_experts": 8, "first_k_dense_replace": 2}),
+    (
+        "bailing_hybrid",
+        "BailingHybridForCausalLM",
+        {**SIZES, "num_local_experts": 8, "num_experts_per_tok": 2, "layer_group_size": 2},
+    ),
+    ("beam", "BeamForCausalLM", {**SIZES, **ROUTED, "num_experts": 8}),
+    (
+        "cohere_compass_text",
+        "CohereCompassForCausalLM",
+        {
+            **SIZES,
+            "rope_parameters": {"full_attention": ANGLES},
+        },
+    ),
+    (
+        "cpmant",
+        "CpmAntForCausalLM",
+        {**MANY, "dim_head": 24, "dim_ff": 96, "segment_types": 4, "prompt_length": 3},
+    ),
+    ("fuyu", "FuyuForCausalLM", {**MANY, "patch_size": 10}),
+    ("lfm3", "Lfm3ForCausalLM", {**SIZES, "attention_bias": True, "conv_bias": True}),
+    ("lfm3", "Lfm3ForCausalLM", {**SIZES, "use_sandwich_norm": False, "use_attention_gate": False}),
+    ("olmo_hybrid", "OlmoHybridForCausalLM", {**SIZES, "attention_bias": True}),
     ("biogpt", "BioGptForCausalLM", {**MANY, "max_position_embeddings": 40}),
     ("bitnet", "BitNetForCausalLM", {**SIZES, "attention_bias": True}),
     ("codegen", "CodeGenForCausalLM", N_EMBD),
@@ -224,6 +501,8 @@ CASES: list[tuple[str, str, Fields]] = [
             "projection_hidden_size": 64,
         },
     ),
+    *UNUSUAL,
+    *UNUSUAL_ENCODERS,
     ("llava_next_video", "LlavaNextVideoForConditionalGeneration", seen("llama", CLIP)),
     ("vipllava", "VipLlavaForConditionalGeneration", seen("llama", CLIP)),
     (
@@ -334,13 +613,16 @@ ENCODERS: dict[str, tuple[str, tuple[str, ...], Fields]] = {
             "pad_token_id": 0,
         },
     ),
+    "flaubert": ("Flaubert", _ALL[1:3], {**XLM, "pre_norm": True}),
     "electra": ("Electra", (*_ALL, "MultipleChoice"), {**MANY, "embedding_size": 32}),
     "ernie": ("Ernie", (*_ALL, "PreTraining"), {**MANY, "use_task_id": True}),
     "esm": ("Esm", _ALL[:3], {**MANY, "position_embedding_type": "rotary"}),
     "eurobert": ("EuroBert", _ALL[:3], {**SIZES, "mlp_bias": True}),
     "gte": ("Gte", _ALL[:3], MANY),
+    "ibert": ("IBert", (*_ALL, "MultipleChoice"), MANY),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", _ALL, MANY),
     "layoutlm": ("LayoutLM", _ALL, MANY),
+    "longformer": ("Longformer", (*_ALL, "MultipleChoice"), {**MANY, "attention_window": 16}),
     "megatron-bert": ("MegatronBert", (*_ALL, "MultipleChoice", "PreTraining"), MANY),
     "modernbert": ("ModernBert", (*_ALL, "MultipleChoice"), {**MANY, "attention_bias": True}),
     "modernbert-decoder": (
@@ -349,16 +631,44 @@ ENCODERS: dict[str, tuple[str, tuple[str, ...], Fields]] = {
         {**MANY, "norm_bias": True, "mlp_bias": True},
     ),
     "mpnet": ("MPNet", (*_ALL, "MultipleChoice"), {**MANY, "pad_token_id": 1}),
+    "mra": ("Mra", (*_ALL, "MultipleChoice"), MANY),
     "nomic_bert": ("NomicBert", _ALL[:3], MANY),
+    "nystromformer": (
+        "Nystromformer",
+        (*_ALL, "MultipleChoice"),
+        {**MANY, "num_landmarks": 8, "conv_kernel_size": 5},
+    ),
+    "rembert": (
+        "RemBert",
+        (*_ALL, "CausalLM", "MultipleChoice"),
+        {**MANY, "input_embedding_size": 32, "output_embedding_size": 80},
+    ),
     "roberta": ("Roberta", (*_ALL, "MultipleChoice"), MANY),
     "roberta-prelayernorm": ("RobertaPreLayerNorm", (*_ALL, "MultipleChoice"), MANY),
+    "roc_bert": (
+        "RoCBert",
+        (*_ALL, "CausalLM", "MultipleChoice"),
+        {**MANY, "pronunciation_embed_dim": 24, "shape_embed_dim": 40, "enable_shape": False},
+    ),
     "roformer": ("RoFormer", (*_ALL, "MultipleChoice"), {**MANY, "embedding_size": 32}),
     "tapas": ("Tapas", ("MaskedLM", "SequenceClassification"), MANY),
+    "xlm": ("XLM", _ALL[1:3], {**XLM, "n_langs": 3}),
     "xlm-roberta": ("XLMRoberta", (*_ALL, "MultipleChoice"), MANY),
     "xlm-roberta-xl": ("XLMRobertaXL", (*_ALL, "MultipleChoice"), MANY),
+    "xmod": (
+        "Xmod",
+        (*_ALL, "CausalLM", "MultipleChoice"),
+        {**MANY, "languages": ["en_XX", "de_DE"], "adapter_layer_norm": True, "pre_norm": True},
+    ),
+    "yoso": ("Yoso", (*_ALL, "MultipleChoice"), {**MANY, "conv_window": 5}),
 }
 HEADS = [
     (model_type, f"{prefix}{head}", fields)
     for model_type, (prefix, heads, fields) in ENCODERS.items()
     for head in ("Model", *(f"For{head}" for head in heads))
-] + [("bert-generation", "BertGenerationDecoder", MANY)]
+] + [
+    ("bert-generation", "BertGenerationDecoder", MANY),
+    ("flaubert", "FlaubertWithLMHeadModel", XLM),
+    ("xlm", "XLMWithLMHeadModel", XLM),
+    ("xmod", "XmodForMaskedLM", MANY),
+]

@@ -24,6 +24,7 @@ BOTH_HALVES = {"input_ids": (2, 40), "decoder_input_ids": (2, 40)}
 # Default configurations that the classes themselves cannot build.
 UNBUILDABLE = {
     "aya_vision",
+    "cohere_compass_text",
     "dbrx",
     "dots1",
     "esm",
@@ -36,6 +37,11 @@ UNBUILDABLE = {
 }
 # Those whose parts do not fit one another, or that lack what no default can stand for.
 UNFIT = {
+    "cohere_compass",
+    "glm_ocr",
+    "ovis2",
+    "qwen3_omni_moe_thinker",
+    "shieldgemma2",
     "deepseek_v2",
     "exaone4_5",
     "gemma3",
@@ -54,6 +60,7 @@ UNFIT = {
 # Heads that no reader counts: assumptions name them, and price a head that predicts tokens.
 TOLD = {
     "BertGenerationEncoder",
+    "BlipModel",
     "BigBirdForQuestionAnswering",
     "ViTMAEModel",
     *(
@@ -129,6 +136,15 @@ def test_every_class_that_is_compared_is_one_of_transformers():
             {"input_ids": (2, 48)},
         ),
         ("bart", "BartForConditionalGeneration", BART, BOTH_HALVES),
+        ("beam", "BeamForCausalLM", {**SIZES, "num_hidden_layers": 1}, {"input_ids": (2, 48)}),
+        (
+            "rembert",
+            "RemBertForMaskedLM",
+            {**MANY, "input_embedding_size": 32, "output_embedding_size": 80},
+            {"input_ids": (2, 48)},
+        ),
+        ("roc_bert", "RoCBertForMaskedLM", MANY, {"input_ids": (2, 48)}),
+        ("xmod", "XmodForMaskedLM", {**MANY, "default_language": "en_XX"}, {"input_ids": (2, 48)}),
         ("vit", "ViTForImageClassification", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
         ("dinov3_vit", "DINOv3ViTModel", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
     ],

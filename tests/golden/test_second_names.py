@@ -23,6 +23,8 @@ TAKEN_ELSEWHERE = {
 }
 # None of these changes a shape, but for deepseek_v4's, which its reader reads itself.
 UNREAD = {
+    "bailing_hybrid": {"n_group", "norm_topk_prob"},
+    "lfm3": {"rms_norm_eps"},
     "deepseek_v4": {"intermediate_size"},
     "falcon_h1": {"layer_types"},
     "kimi_linear": {"n_group", "norm_topk_prob"},
@@ -31,6 +33,9 @@ UNREAD = {
 TOKENS = {
     "audio_token_id",
     "boi_token_id",
+    "bos_index",
+    "eos_index",
+    "pad_index",
     "eoi_token_id",
     "image_token_id",
     "initializer_range",
