@@ -226,6 +226,7 @@ _LATER_PARTS = {
     "mixer",
     "residual_stream_count",
     "layer_input_size",
+    "second_set_elements",
     "shares_keys",
     "value_head_size",
     "beside",

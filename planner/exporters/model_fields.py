@@ -117,6 +117,7 @@ OF_THE_MODEL = frozenset(
         *("head_token_ratio", "embedding_size", "before_head", "measured_embedding"),
         *("measured_head", "tokens_per_sequence", "carried_width", "entry", "exit", "norm"),
         *("norm_placement", "residual_stream_count", "layer_input_size", "beside"),
+        "second_set_elements",
     }
 )
 # What of a graph decides whether a target trains the model, and with which degrees.

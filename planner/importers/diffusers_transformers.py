@@ -3,8 +3,8 @@
 DiT, Flux, SD3, Wan and HunyuanVideo: patches of a latent, and where text stands in the same
 sequence its tokens too, are the tokens of one model without a vocabulary. What conditions a block
 (time, a class) is one row a sequence, whose products cost nothing beside those of tokens: their
-weights are counted, their FLOPs are not. Of blocks with weights of their own for text, a token
-passes one of the two sets; the second is held whole by tensor-parallel ranks.
+weights are counted, their FLOPs are not, and tensor-parallel ranks hold them whole. Of blocks with
+weights of their own for text, a token passes one of the two sets, and ranks split both.
 
 Source: diffusers 0.42.1, `models/transformers/*.py`; each reader has the defaults of its class.
 """
@@ -339,7 +339,8 @@ def _double(
         attention=attention,
         feed_forward=_plain(ffn),
         norm=Norm.WEIGHTLESS,
-        beside=Entry(table_elements=second + scales + own),
+        second_set_elements=second + own,
+        beside=Entry(table_elements=scales),
     )
 
 

@@ -32,6 +32,7 @@ BART_ALIASES = {
     "num_attention_heads": "encoder_attention_heads",
     "num_hidden_layers": "encoder_layers",
 }
+FSMT_ALIASES = {**BART_ALIASES, "vocab_size": "tgt_vocab_size"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

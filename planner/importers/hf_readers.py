@@ -304,7 +304,7 @@ READERS: Mapping[str, Reader] = {
     **{
         model_type: Reader(
             read=hf_bart.READERS.get(model_type, hf_bart.bart_kin),
-            aliases=hf_bart.BART_ALIASES,
+            aliases=hf_bart.FSMT_ALIASES if model_type == "fsmt" else hf_bart.BART_ALIASES,
         )
         for model_type in hf_bart.BART_KIN
     },

@@ -173,8 +173,10 @@ class Block(Part):
 
     `residual_stream_count` rows of the residual go side by side, collapsed into one before each
     part and mixed after it (hyper-connections, DeepSeek-V4). `layer_input_size` is the width of a
-    row of the block's own that gates a last part, after the feed-forward (small Gemma-4). `beside`
-    are products, norms and tables over the block's rows that no other field stands for; every
+    row of the block's own that gates a last part, after the feed-forward (small Gemma-4).
+    `second_set_elements` are weights that some tokens pass in place of the block's own, split among
+    tensor-parallel ranks as those are (MM-DiT's for text, arXiv:2403.03206 section 4). `beside` are
+    products, norms and tables over the block's rows that no other field stands for; every
     tensor-parallel rank has them whole.
     """
 
@@ -186,6 +188,7 @@ class Block(Part):
     mixer: Mixer | None = later(None)
     residual_stream_count: PositiveCount = later(1)
     layer_input_size: PositiveCount | None = later(None)
+    second_set_elements: Count = later(0)
     beside: Entry | None = later(None)
 
     @model_validator(mode="after")

@@ -39,7 +39,9 @@ def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
     beside = stream_parameters(block, hidden_size, sublayer_count(block))
     beside += 2 * hidden_size * (block.layer_input_size or 0) + _end_parameters(block.beside)
     return ParameterCounts(
-        sharded=sum(part.sharded for part in attentions) + feed_forward.sharded,
+        sharded=sum(part.sharded for part in attentions)
+        + feed_forward.sharded
+        + block.second_set_elements,
         replicated=sum(part.replicated for part in attentions)
         + feed_forward.replicated
         + norms

@@ -24,7 +24,9 @@ TAKEN_ELSEWHERE = {
 # None of these changes a shape, but for deepseek_v4's, which its reader reads itself.
 UNREAD = {
     "bailing_hybrid": {"n_group", "norm_topk_prob"},
+    "led": {"attention_probs_dropout_prob"},
     "lfm3": {"rms_norm_eps"},
+    "bigbird_pegasus": {"attention_probs_dropout_prob"},
     "deepseek_v4": {"intermediate_size"},
     "falcon_h1": {"layer_types"},
     "kimi_linear": {"n_group", "norm_topk_prob"},

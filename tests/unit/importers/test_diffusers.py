@@ -53,6 +53,16 @@ def test_every_class_that_is_read_is_counted():
     assert {class_name for class_name, _, _ in COUNTED} == set(class_names())
 
 
+def test_tensor_parallel_ranks_split_the_weights_for_text_as_those_for_patches():
+    """Of a Flux's first blocks: two sets of four squares of 3,072 and two products of 12,288."""
+    (block, count), *_ = model_workload(graph_of("FluxTransformer2DModel")).runs
+    weights = 2 * (4 * 3072**2 + 2 * 3072 * 12288)
+    biases_of_the_first = 3 * 3072 + 12288  # others, norms and modulation are whole on each rank
+    biases_and_norms_of_the_second = 4 * 3072 + 12288 + 3072 + 2 * 128
+    sharded = weights + biases_of_the_first + biases_and_norms_of_the_second
+    assert (count, block.parameters.sharded) == (19, sharded)
+
+
 def test_a_flux_has_as_many_tokens_as_text_and_patches_of_a_picture():
     graph = graph_of("FluxTransformer2DModel")
     assert graph.maximum_sequence_length == 512 + 4096

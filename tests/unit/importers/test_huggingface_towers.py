@@ -231,7 +231,7 @@ def test_an_internvl_chat_is_read_as_the_internvl_whose_parts_it_has():
         ("llava", {"vision_config": [1]}, "vision_config"),
         ("llava", {"text_config__hidden_size": 0}, "text_config.hidden_size"),
         ("llava", {"text_config__num_attention_heads": 7}, "text_config.num_key_value_heads"),
-        ("llava", {"text_config__model_type": "mamba"}, "text_config.model_type"),
+        ("llava", {"text_config__model_type": "bert"}, "text_config.model_type"),
         ("llava", {"vision_config__model_type": "vit"}, "vision_config.model_type"),
         ("llava", {"vision_config__patch_size": 64}, "vision_config.patch_size"),
         ("llava", {"vision_config__num_attention_heads": 5}, "vision_config.num_attention_heads"),
