@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
 from planner.importers.hf_attention import layer_count, multi_head
+from planner.importers.hf_text import text_decoder
 from planner.importers.hf_towers import joined, side_pixels
-from planner.importers.hf_vision import text_decoder
 from planner.schema.model import (
     Block,
     BlockRun,
