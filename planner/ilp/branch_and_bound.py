@@ -84,7 +84,6 @@ from planner.ilp.lagrangian_decomposition import (
 from planner.ilp.settings import (
     CUTS_TRIED,
     CUTS_TRIED_FIRST,
-    EVEN_SHARES,
     FINE_ROUNDING,
     LOAD_SUMS,
     LOADS_BRANCHED,
@@ -1072,7 +1071,7 @@ def branching_on(
         fill_sum=tight.fill_sum,
         limit=limit,
     )
-    every = _everything(decomposition, box, branching.floors, limit=limit)
+    every = _everything(decomposition, box, branching.floors)
     branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
     return branching
 
@@ -1113,21 +1112,10 @@ def _box(reduced: Reduction, limit: float) -> Box:
     )
 
 
-def _everything(
-    decomposition: Decomposition,
-    box: Box,
-    floors: Sequence[Floors],
-    *,
-    limit: float,
-) -> Region:
-    """Return all plans, under the best of a few even weights."""
+def _everything(decomposition: Decomposition, box: Box, floors: Sequence[Floors]) -> Region:
+    """Return all plans, under weights between those of the sum and of an even mean of ranks."""
     count = len(decomposition.ranks)
     allowed = tuple(both <= box.most_both for both, _, _ in floors)
-    regions: list[Region] = []
-    for share in EVEN_SHARES:
-        weights = Weights(pace=np.full(count, share / count), end=np.full(count, share / count))
-        lower = decomposition.bounded(weights, box, allowed).lower
-        regions.append(Region(allowed=allowed, box=box, weights=weights, lower=lower))
-        if lower >= limit:
-            break
-    return max(regions, key=lambda region: region.lower)
+    weights = Weights(pace=np.full(count, 0.5 / count), end=np.full(count, 0.5 / count))
+    lower = decomposition.bounded(weights, box, allowed).lower
+    return Region(allowed=allowed, box=box, weights=weights, lower=lower)

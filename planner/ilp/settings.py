@@ -122,7 +122,6 @@ LOADS_BRANCHED = 8000
 LOAD_SUMS = 1_500_000
 REGION_REACH_FIRST = 0.001
 REGION_WIDTH_LEAST = 1e-6
-EVEN_SHARES = (0.0, 0.5, 1.0)
 PLANE_ROUNDS = 12
 PACKING_ROUNDS = 4
 """Steps of the weights between packings of certain loads; of open ones there is one."""
