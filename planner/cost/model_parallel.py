@@ -11,6 +11,9 @@ token and hidden size h, dispatch and combine each move
 
 None of them shrinks with e: a device sends each token to k experts, however many ranks hold them.
 Between nodes some stacks send it once to each node, which hands it on.
+Where experts take as many tokens as come, ranks of torch's programs first exchange how many those
+are: an all_to_all asks for its sizes. On a CPU the operators that sort rows by rank, and back, take
+their time as well.
 Experts that are split over fewer ranks than all else (a < t) without sequence parallel leave each
 tensor-parallel rank with the output of its own tokens, which an all_gather of T h completes.
 """
@@ -25,11 +28,16 @@ import numpy as np
 from planner.cost.collectives import exposed_seconds
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.schema.job import Stack
 from planner.workload.layer import AttentionCore, LayerWorkload
 
 Role = Literal["embedding", "block", "head"]
 
 _MERGED_BYTES = 12.0
+_COUNT_BYTES = 8.0  # of how many rows go to an expert
+# Operators of an exchange beyond those of experts that are all here, by torch 2.13's dispatcher:
+# sums, sizes, places, gathers, two sorts, and its collectives; tests count them.
+EXCHANGE_FORWARD_OPERATORS, EXCHANGE_BACKWARD_OPERATORS = 22, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +73,11 @@ def model_parallel_seconds(
     hidden = setting.overlap.hidden_ratio * attention_seconds
     merge, merge_gradients = _merge_seconds(layer, setting)
     expert = _expert_seconds(layer, setting)
+    counts, forward_host, backward_host = _exchange_beside(layer, setting)
+    with_counts = expert + counts + forward_host
     again = layer.again
     rounds_again = 0.0 if again is None else again.tensor_rounds * once
-    experts_again = expert if again is not None and again.experts else 0.0
+    experts_again = with_counts if again is not None and again.experts else 0.0
     products_again = not setting.core_alone_runs_again
     gathers_again = np.where(setting.sequence_parallel & products_again, 0.5, 0.0)
     return ModelParallelSeconds(
@@ -83,8 +93,8 @@ def model_parallel_seconds(
             heads,
             np.maximum(2.0 * ring - 2.0 * hidden, 0.0) + merge_gradients,
         ),
-        expert_forward=expert,
-        expert_backward=expert + experts_again,
+        expert_forward=with_counts,
+        expert_backward=expert + backward_host + experts_again,
     )
 
 
@@ -210,7 +220,7 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     if not layer.experts_per_token:
         return np.zeros_like(setting.tokens)
     hidden = layer_tokens(layer, setting) * layer.hidden_size * setting.compute_bytes
-    whole = hidden * layer.experts_per_token * setting.job.expert_load_ratio
+    whole = hidden * layer.experts_per_token * setting.expert_load_ratio
     split = setting.sequence_parallel | setting.has_own_experts
     once = setting.groups.expert.all_to_all(
         np.where(split, whole / setting.tensor, whole),
@@ -218,3 +228,17 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     )
     gather = setting.groups.split_expert.all_gather(whole * setting.expert_tensor / setting.tensor)
     return 2.0 * once + 2.0 * gather + setting.groups.own_expert.all_gather(hidden)
+
+
+def _exchange_beside(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats, Floats]:
+    """Return seconds of exchanging counts, and of a CPU's operators forward and backward."""
+    nothing = np.zeros_like(setting.tokens)
+    if not layer.experts_per_token or setting.job.fixed_expert_tokens:
+        return nothing, nothing, nothing
+    counts = nothing
+    if setting.job.stack is Stack.TORCH:
+        expert_count = max(gemm.expert_count for gemm in layer.gemms)
+        counts = counts + setting.groups.expert.all_to_all(_COUNT_BYTES * expert_count)
+    each = setting.host_seconds_per_kernel if setting.host_is_device else 0.0
+    own = np.where(setting.expert > 1.0, each, 0.0)
+    return counts, EXCHANGE_FORWARD_OPERATORS * own, EXCHANGE_BACKWARD_OPERATORS * own

@@ -76,7 +76,7 @@ def product_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> ProductSeco
     inner = gemm.inner_size / (tensor if gemm.split == "inner" else np.ones_like(tensor))
     outer = gemm.outer_size / (tensor if gemm.split == "outer" else np.ones_like(tensor))
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
-    rows = rows * setting.job.expert_load_ratio if gemm.expert_count else rows
+    rows = rows * setting.expert_load_ratio if gemm.expert_count else rows
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
     plateau, half = _plateau(gemm, setting)
     pace = setting.hardware.memory_bytes_per_second
@@ -217,7 +217,7 @@ def _cast_bytes(
     inner = gemm.inner_size / np.where(gemm.split == "inner", tensor, 1.0)
     outer = gemm.outer_size / np.where(gemm.split == "outer", tensor, 1.0)
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
-    rows = rows * setting.job.expert_load_ratio if gemm.expert_count else rows
+    rows = rows * setting.expert_load_ratio if gemm.expert_count else rows
     divided = rows / np.where(setting.sequence_parallel, tensor, 1.0)
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
     weight = copies * inner * outer * setting.stack.casts.weight_bytes

@@ -406,6 +406,17 @@ class Setting:
         return self.stack.syncs_under_compute if own is None else own
 
     @property
+    def expert_load_ratio(self) -> Floats:
+        """Return the rows of the fullest rank's experts over their mean.
+
+        A rank that has all experts takes its own tokens' rows, wherever they go. Where every expert
+        takes a fixed number, the ratio is the capacity that each is filled up to, on any rank.
+        """
+        own = self.job.expert_load_ratio
+        uneven = (self.expert > 1.0) | self.job.fixed_expert_tokens
+        return np.where(uneven, own, 1.0)
+
+    @property
     def host_is_device(self) -> bool:
         """Return whether launching a kernel takes time from running kernels, as on a CPU."""
         return self.hardware.kind == "cpu"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +30,10 @@ TOKENS, HIDDEN, CHOSEN = 1_000_000, 1000, 4
 WHOLE = TOKENS * HIDDEN * 2  # bytes of [tokens, hidden] in bf16: 2 GB
 
 
-def a_setting(**degrees: Any) -> Setting:
+NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
+
+
+def a_setting(job: Mapping[str, Any] = NO_FLAGS, **degrees: Any) -> Setting:
     """One configuration on two nodes of eight: a million tokens a micro-batch without context."""
     group = NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=2, devices_per_node=8)
     levels = (
@@ -39,7 +44,7 @@ def a_setting(**degrees: Any) -> Setting:
     )
     hardware = cluster_hardware(a_cluster(node_groups=(group,), levels=levels))
     rows = Configurations.of([Configuration(**degrees)])
-    return setting(a_job(sequence_length=TOKENS), hardware.kinds[0], rows)
+    return setting(a_job(sequence_length=TOKENS, **job), hardware.kinds[0], rows)
 
 
 def a_product(name: str, split: Literal["outer", "inner"], experts: int = 0) -> Gemm:
@@ -106,10 +111,22 @@ def test_experts_that_no_other_rank_holds_exchange_nothing() -> None:
 
 
 def test_dispatch_and_combine_move_every_chosen_copy() -> None:
-    """Twice 7/8 of 4 copies of each token over 8 ranks of a node."""
+    """Twice 7/8 of 4 copies of each token over 8 ranks of a node, forward and backward."""
     priced = seconds(MIXTURE, expert_parallel_degree=8, data_parallel_shard_degree=8)
     assert priced.expert_forward.item() == pytest.approx(2 * 7 / 8 * CHOSEN * WHOLE / NODE)
-    assert priced.expert_backward.item() == priced.expert_forward.item()
+    assert priced.expert_backward.item() == pytest.approx(2 * 7 / 8 * CHOSEN * WHOLE / NODE)
+
+
+def test_forward_first_exchanges_how_many_rows_each_expert_takes() -> None:
+    """64 numbers of 8 bytes, of which 7/8 leave a rank; a fixed number of rows needs none."""
+    degrees = {"expert_parallel_degree": 8, "data_parallel_shard_degree": 8}
+    priced = seconds(MIXTURE, **degrees)
+    counts = priced.expert_forward.item() - priced.expert_backward.item()
+    assert counts == pytest.approx(7 / 8 * 64 * 8 / NODE, rel=1e-6)
+    fixed = model_parallel_seconds(
+        MIXTURE, "block", a_setting(job={"fixed_expert_tokens": True}, **degrees), np.zeros((1, 1))
+    )
+    assert fixed.expert_forward.item() == fixed.expert_backward.item()
 
 
 def test_more_expert_parallel_ranks_do_not_shrink_what_is_dispatched() -> None:

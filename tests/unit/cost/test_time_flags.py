@@ -29,11 +29,13 @@ DENSE_LAYER: LayerWorkload = model_workload(read_model("llama-3-8b")[1]).runs[0]
 NAMES = {"h100": "1x8xh100-sxm5-80gb", "cpu": "1x8xcpu-gloo"}
 
 
-def a_setting(cluster: str = "h100", length: int = 4096, **job: Any) -> Setting:
+def a_setting(
+    cluster: str = "h100", length: int = 4096, expert_parallel_degree: int = 8, **job: Any
+) -> Setting:
     """One sequence on each of eight devices, which share 128 experts; Megatron."""
     (kind,) = cluster_hardware(cluster_from_short_form(NAMES[cluster])).kinds
     rows = Configurations.of(
-        [Configuration(expert_parallel_degree=8, data_parallel_shard_degree=8)]
+        [Configuration(expert_parallel_degree=expert_parallel_degree, data_parallel_shard_degree=8)]
     )
     fields = {"sequence_length": length, "stack": Stack.MEGATRON, **job}
     return setting(a_job(**fields), kind, rows)
@@ -119,6 +121,36 @@ def test_all_wait_for_the_rank_that_has_twice_its_share_of_tokens() -> None:
     more, fewer = (cast_seconds(LAYER, here)[0].item() for here in (uneven, even))
     experts_cast = 2 * 4096 * 8 * (2048 + 768) / (3350e9 * 0.86)
     assert more - fewer == pytest.approx(experts_cast)
+
+
+def test_a_rank_that_has_all_experts_has_its_own_tokens_rows_however_uneven_they_are() -> None:
+    """Only a fixed number of rows, which each expert is filled up to, is more on any rank."""
+    expert = next(gemm for gemm in LAYER.gemms if gemm.name == "expert_down")
+
+    def forward(expert_parallel_degree: int, **job: Any) -> float:
+        here = a_setting(expert_parallel_degree=expert_parallel_degree, **job)
+        return product_seconds(expert, np.array([[4096.0]]), here).forward.item()
+
+    assert forward(1, expert_load_ratio=2.0) == forward(1)
+    assert forward(8, expert_load_ratio=2.0) > 1.5 * forward(8)
+    assert forward(1, expert_load_ratio=2.0, fixed_expert_tokens=True) > 1.5 * forward(1)
+
+
+def test_a_cpu_that_exchanges_rows_runs_22_operators_more_forward_and_10_backward() -> None:
+    """3.7 us each, as its profile has it; forward exchanges counts too: 4 ms of 8 ranks."""
+    alone, apart = (
+        model_parallel_seconds(
+            LAYER,
+            "block",
+            a_setting("cpu", stack=Stack.TORCH, expert_parallel_degree=degree),
+            np.zeros((1, 1)),
+        )
+        for degree in (1, 8)
+    )
+    assert alone.expert_forward.item() == alone.expert_backward.item() == 0.0
+    counts, operators = 4000e-6, (22 - 10) * 3.7e-6
+    more = apart.expert_forward.item() - apart.expert_backward.item()
+    assert more == pytest.approx(counts + operators, rel=1e-3)
 
 
 def test_twice_as_much_reaches_the_rank_that_has_twice_its_share() -> None:
