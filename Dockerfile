@@ -9,7 +9,7 @@ COPY api api
 COPY executor executor
 COPY profiles profiles
 COPY migrations migrations
-RUN pip install --no-cache-dir --constraint constraints.txt '.[service,telemetry,redis]' \
+RUN pip install --no-cache-dir --constraint constraints.txt '.[service,dask,telemetry,redis]' \
     && useradd --system --create-home --home-dir /var/lib/meshwright meshwright
 
 USER meshwright

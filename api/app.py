@@ -27,7 +27,6 @@ from api.fleet_metrics import FleetCollector
 from api.head_requests import HeadRequests
 from api.metrics import Metrics
 from api.middleware import BodyLimit, HostCheck, RequestRecord
-from api.pool import SolverPool
 from api.problems import add_handlers, on_http_exception
 from api.routes import (
     agents,
@@ -64,6 +63,7 @@ from api.services.sessions import SessionService
 from api.services.solves import Solves
 from api.services.solving import Solving
 from api.settings import Settings, read_settings
+from api.solver_pools import solver_pool
 
 _PRUNING_SECONDS = 3600
 
@@ -79,9 +79,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     settings = settings or read_settings()
     planner = planner or the_planner()
     database = Database(settings.database_url)
-    pool = SolverPool(
-        process_count=settings.solver_processes, seconds_limit=settings.solve_seconds_limit
-    )
+    pool = solver_pool(settings)
     solves = Solves(database, pool, planner.plan, settings=settings)
     operation_service = OperationService(database, solves)
     health_service = HealthService(database)
@@ -109,7 +107,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     )
     app.state.services = Services(
         plans=plan_service,
-        analyses=AnalysisService(database, pool, solves),
+        analyses=AnalysisService(database, pool, solves, dask_scheduler=settings.dask_scheduler),
         operations=operation_service,
         estimates=EstimateService(planner),
         catalogue=CatalogueService(planner),

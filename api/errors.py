@@ -1,6 +1,8 @@
 """The service's error tree, and the one place that decides HTTP statuses.
 
     MeshwrightError (planner.errors)
+    ├── SolveError                    a solve that gave no answer, of four kinds (planner.errors)
+    │   └── SolveAbandonedError       the service that ran it is gone
     ├── InputError
     │   ├── UnsupportedMediaTypeError a body that is not JSON, or compressed
     │   ├── QueryError                a parameter of the address that would not be read
@@ -25,12 +27,7 @@
         │   └── ResultConflictError   it has another result already
         ├── RunFinishedError          a run that can no longer be cancelled
         ├── TuningStateError          a tuning that cannot be cancelled, or resumed, any more
-        ├── FailedSolveError          a solve that failed before; it carries the problem of then
-        └── SolveError                a solve that gave no answer
-            ├── SolverDiedError       its process died
-            ├── SolveTimeLimitError   it ran past the service's limit
-            ├── SolveCancelledError   somebody cancelled it
-            └── SolveAbandonedError   the service that ran it is gone
+        └── FailedSolveError          a solve that failed before; it carries the problem of then
 
 Everything becomes a problem of RFC 9457; a problem can also be kept and shown later.
 """
@@ -45,7 +42,16 @@ from pydantic import JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from planner.errors import InputError, MeshwrightError, shorten
+from planner.errors import (
+    DaskLostError,
+    InputError,
+    MeshwrightError,
+    SolveCancelledError,
+    SolveError,
+    SolverDiedError,
+    SolveTimeLimitError,
+    shorten,
+)
 from planner.schema.document import complaint_words, field_path
 from planner.schema.service import Problem, ProblemField
 from planner.units import format_bytes
@@ -223,22 +229,6 @@ class FailedSolveError(ServiceError):
         super().__init__(f"operation {operation_id} failed: {problem.detail}")
 
 
-class SolveError(ServiceError):
-    """A solve ended without an answer."""
-
-
-class SolverDiedError(SolveError):
-    """The solver's process died in the middle."""
-
-
-class SolveTimeLimitError(SolveError):
-    """The solve ran past the service's limit and was ended."""
-
-
-class SolveCancelledError(SolveError):
-    """The solve was ended because somebody asked for it."""
-
-
 class SolveAbandonedError(SolveError):
     """The service that ran the solve stopped."""
 
@@ -265,6 +255,7 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (SolveTimeLimitError, HTTPStatus.GATEWAY_TIMEOUT, "solve-time-limit"),
     (SolveAbandonedError, HTTPStatus.SERVICE_UNAVAILABLE, "solve-abandoned"),
     (SolverDiedError, HTTPStatus.SERVICE_UNAVAILABLE, "solver-died"),
+    (DaskLostError, HTTPStatus.SERVICE_UNAVAILABLE, "dask-unavailable"),
     (UnsupportedMediaTypeError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
     (ProjectExistsError, HTTPStatus.CONFLICT, "project-exists"),
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input"),

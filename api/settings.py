@@ -24,8 +24,9 @@ class Settings(BaseSettings):
     """What an operator decides; every field has a default fit for one machine.
 
     `solver_processes` solve at once, each for at most `solve_seconds_limit`; `queued_solve_limit`
-    more may wait. A service that has not renewed its lease on a solve for `lease_seconds` counts
-    as dead. `anonymous_scopes` are what callers without a key may do: left out, they may read and
+    more may wait. With `dask_scheduler` the workers of that Dask cluster solve in their place. A
+    service that has not renewed its lease on a solve for `lease_seconds` counts as dead.
+    `anonymous_scopes` are what callers without a key may do: left out, they may read and
     plan on a loopback address, and nothing elsewhere; empty, everybody needs a key.
 
     An agent that was not heard of for `agent_lease_seconds` has lost its lease; one that was
@@ -53,6 +54,7 @@ class Settings(BaseSettings):
     plans_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
     agent_requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 3000
     rate_limit_storage: str = "memory://"
+    dask_scheduler: str = ""
     solver_processes: Annotated[int, Field(ge=1, le=256)] = 2
     solve_seconds_limit: Annotated[float, Field(gt=0, le=86400)] = 300.0
     queued_solve_limit: Annotated[int, Field(ge=0, le=100_000)] = 64

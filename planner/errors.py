@@ -7,6 +7,11 @@ MeshwrightError
 │   ├── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
 │   └── MissingExtraError       what was asked for needs an extra that is not installed
 ├── SolverError           the solver died or answered nonsense
+├── SolveError            a task of a pool that gave no answer
+│   ├── SolverDiedError       its process died
+│   ├── SolveTimeLimitError   it ran past its limit
+│   ├── SolveCancelledError   somebody cancelled it
+│   └── DaskLostError         the Dask scheduler that it was given to is gone
 └── VerificationError     a plan does not survive its own recomputation (a bug of ours)
 """
 
@@ -85,6 +90,26 @@ class MissingExtraError(InputError, ImportError):
 
 class SolverError(MeshwrightError):
     """The solver died or gave an answer that cannot be right."""
+
+
+class SolveError(MeshwrightError):
+    """A task of a pool ended without an answer."""
+
+
+class SolverDiedError(SolveError):
+    """Its process died in the middle."""
+
+
+class SolveTimeLimitError(SolveError):
+    """It ran past its limit and was ended."""
+
+
+class SolveCancelledError(SolveError):
+    """It was ended because somebody asked for it."""
+
+
+class DaskLostError(SolveError):
+    """The Dask scheduler cannot be reached, or was lost on the way."""
 
 
 class VerificationError(MeshwrightError):

@@ -22,6 +22,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "executor": ("executor", ("torch", "safetensors")),
     "executor.agent": ("executor", ("httpx",)),
     "meshwright.client": ("client", ("httpx",)),
+    "planner.pools.dask_pool": ("dask", ("distributed",)),
     "meshwright.integrations.accelerate": ("hugging-face", ("torch", "accelerate")),
     "meshwright.integrations.hugging_face": (
         "hugging-face",

@@ -27,6 +27,7 @@ REMEDIES: Mapping[str, str] = {
     "tensorboard is not installed": "pip install tensorboard",
     "one solver alone is installed": "make test installs both",
     "the executor's tests need torch": "make test installs it",
+    "the extra dask is not installed": "make test installs it",
     "one core alone can be used here": "a machine with two cores",
     "a policy of Linux": "a machine that runs Linux",
 }

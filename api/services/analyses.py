@@ -21,13 +21,13 @@ from api.caller import Caller
 from api.db import Database
 from api.errors import NoStrategyError, NotFoundError, SolveAbandonedError, problem_of
 from api.plan_schemas import PlanAnalysis, PlanAnalysisList
-from api.pool import SolverPool
 from api.repositories.analyses import AnalysisRepository
 from api.repositories.plans import PlanRepository
 from api.services.analysis_work import Told, analyse
 from api.services.solves import Solves
 from api.tables import AnalysisRow
 from planner.errors import MeshwrightError
+from planner.pools.solver_pool import SolverPool
 from planner.schema.service import Problem
 
 SECONDS_LIMIT = 60.0
@@ -63,8 +63,11 @@ class Analysis:
 class AnalysisService:
     """What can be asked about plans that exist."""
 
-    def __init__(self, database: Database, pool: SolverPool, solves: Solves) -> None:
+    def __init__(
+        self, database: Database, pool: SolverPool, solves: Solves, *, dask_scheduler: str = ""
+    ) -> None:
         self._database = database
+        self._spread = {"dask_scheduler": dask_scheduler} if dask_scheduler else {}
         self._pool = pool
         self._solves = solves
         self._at_work: dict[Key, Future[str]] = {}
@@ -119,7 +122,13 @@ class AnalysisService:
         key = (caller.project_id, plan_id, kind, asked)
         outcome = _Outcome(self._database, key, at)
         answer = self._pool.submit(
-            analyse, kind, plan_json, asked, seconds=SECONDS_LIMIT, on_progress=outcome.tell
+            analyse,
+            kind,
+            plan_json,
+            asked,
+            seconds=SECONDS_LIMIT,
+            on_progress=outcome.tell,
+            **self._spread,
         )
         outcome.when_forgotten = lambda: self._pool.kill(answer)
         self._at_work[key] = answer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from planner.answers.alternatives import best_alternatives
 from planner.answers.framework_prices import framework_prices
@@ -12,7 +13,7 @@ from planner.answers.objection import why_not_degrees
 from planner.answers.reasons import planned_of, reasons
 from planner.errors import InputError, VerificationError
 from planner.proof.verify import verify
-from planner.requests.inquiry import Inquiry
+from planner.requests.inquiry import Inquiry, Pool
 from planner.schema.document import Part
 from planner.schema.job import DegreeLimit
 from planner.schema.plan import Plan
@@ -29,9 +30,12 @@ def analyse(
     asked: str,
     *,
     seconds: float,
+    dask_scheduler: str = "",
     on_progress: Callable[[Told], None] | None = None,
 ) -> str:
     """Return the document that answers the question, as JSON; `asked` is `name=degree,...`.
+
+    With a Dask scheduler, parts that do not need one another are worked out on its workers.
 
     Raises:
         InputError: if what was asked cannot be fixed, or the plan is of another cost model.
@@ -44,7 +48,23 @@ def analyse(
 
     plan = Plan.model_validate_json(plan_json)
     _check(plan)
-    return _ANSWERS[kind](plan, asked, Inquiry.within(seconds, listen=listen)).model_dump_json()
+    with _pool(dask_scheduler, seconds) as pool:
+        inquiry = Inquiry.within(seconds, listen=listen, pool=pool)
+        return _ANSWERS[kind](plan, asked, inquiry).model_dump_json()
+
+
+@contextmanager
+def _pool(dask_scheduler: str, seconds: float) -> Iterator[Pool | None]:
+    if not dask_scheduler:
+        yield None
+        return
+    from planner.pools.dask_pool import DaskPool  # noqa: PLC0415 - an extra
+
+    pool = DaskPool(dask_scheduler, seconds_limit=seconds)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _check(plan: Plan) -> None:

@@ -21,7 +21,6 @@ from api.errors import (
     KeyReusedError,
     NoStrategyError,
     NotFoundError,
-    SolveCancelledError,
 )
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
@@ -44,7 +43,7 @@ from api.services.solves import Solves
 from api.table_query import TableQuery
 from api.tables import OperationRow
 from planner.answers.comparison import Comparison, compare
-from planner.errors import InputError
+from planner.errors import InputError, SolveCancelledError
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.service import Operation, OperationState, PlanLabels, PlanPage, PlanSummary
 

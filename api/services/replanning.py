@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from api.caller import Caller, Scope
 from api.db import Database
-from api.errors import BusyError, FailedSolveError, SolveCancelledError
+from api.errors import PROBLEM_TYPE_PREFIX, BusyError, FailedSolveError
 from api.repositories.clock import current_time
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import PlanRepository
@@ -27,16 +27,17 @@ from api.services.placement import assignments, remaining_cluster
 from api.services.plans import PlanService
 from api.services.records import StoredPlan, stored_plan
 from api.services.run_moves import move, tell
-from api.services.solves import ABANDONED
 from api.settings import Settings
 from api.tables import OperationRow, RunPlanRow, RunRow
 from planner.answers.explain import describe_strategy
-from planner.errors import InputError
+from planner.errors import DaskLostError, InputError, SolveCancelledError
 from planner.schema.cluster import Cluster
 from planner.schema.lifecycle import Actor, RunState
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.run import PlanChange
 from planner.schema.service import Operation, OperationState, Problem
+
+_NO_ANSWER = {f"{PROBLEM_TYPE_PREFIX}{name}" for name in ("solve-abandoned", "dask-unavailable")}
 
 log = structlog.get_logger(__name__)
 
@@ -86,10 +87,11 @@ class Replanning:
         caller, request = wanted
         try:
             outcome = asyncio.run(self._plans.submit(caller, request, wait_seconds=0.0))
-        except BusyError:
+        except (BusyError, DaskLostError):
             return
         except FailedSolveError as error:
-            self._fail(run_id, error.problem)
+            if error.problem.type not in _NO_ANSWER:
+                self._fail(run_id, error.problem)
         except (InputError, SolveCancelledError) as error:
             self._fail(run_id, str(error))
         else:
@@ -250,7 +252,10 @@ def _why(answer: Infeasible) -> str:
 
 
 def _was_abandoned(operation: OperationRow) -> bool:
-    return operation.state == OperationState.FAILED and ABANDONED in (operation.problem or "")
+    """Return whether the solve ended for no reason of its own, so that it is begun again."""
+    if operation.state != OperationState.FAILED or operation.problem is None:
+        return False
+    return Problem.model_validate_json(operation.problem).type in _NO_ANSWER
 
 
 def _problem_of(operation: OperationRow) -> str:

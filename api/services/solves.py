@@ -16,8 +16,7 @@ from typing import Any
 import structlog
 
 from api.db import Database
-from api.errors import BusyError, SolveAbandonedError, SolveCancelledError, problem_of
-from api.pool import SolverPool
+from api.errors import BusyError, SolveAbandonedError, problem_of
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import PlanRepository
 from api.services.planner import PlanFunction
@@ -25,7 +24,8 @@ from api.services.records import plan_row
 from api.services.requests import ResolvedRequest
 from api.services.transitions import move
 from api.settings import Settings
-from planner.errors import MeshwrightError
+from planner.errors import MeshwrightError, SolveCancelledError
+from planner.pools.solver_pool import SolverPool
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.progress import Progress
 from planner.schema.service import OperationState
@@ -68,7 +68,9 @@ class Solves:
 
         Raises:
             BusyError: if as many solves wait as may.
+            DaskLostError: if the Dask scheduler that solves are given to is not there.
         """
+        self._pool.check()
         waiting_count = self._pool.waiting_count
         if waiting_count >= self._settings.queued_solve_limit + self._settings.solver_processes:
             raise BusyError(waiting_count)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.pool import SolverPool
 from api.services.planner import Planner
 from api.services.solves import Solves
+from planner.pools.solver_pool import SolverPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from api.caller import Caller, Scope
 from api.db import Database
-from api.errors import BusyError, SolveCancelledError, problem_of
+from api.errors import BusyError, problem_of
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.measurements import MeasurementRepository
@@ -42,7 +42,7 @@ from api.settings import Settings
 from api.tables import RunRow, TuningRow
 from api.tuning_schemas import TrialUnderWay, TuningState
 from planner.answers.explain import describe_strategy
-from planner.errors import MeshwrightError
+from planner.errors import DaskLostError, MeshwrightError, SolveCancelledError
 from planner.schema.lifecycle import FINAL_RUN_STATES, RunState
 from planner.schema.plan import Plan
 from planner.schema.run import RunRequest
@@ -137,7 +137,7 @@ class TuningTrials:
     def _is_busy(self) -> bool:
         try:
             self._solving.solves.check_capacity()
-        except BusyError:
+        except (BusyError, DaskLostError):
             return True
         return False
 
@@ -162,8 +162,8 @@ class TuningTrials:
             row.work_token = row.work_expires_at = None
             try:
                 decision = answer.result()
-            except (CancelledError, SolveCancelledError):
-                return None  # this service stops: another one looks again
+            except (CancelledError, DaskLostError, SolveCancelledError):
+                return None  # this service stops, or its workers are gone: it is looked again
             except Exception as error:
                 if not isinstance(error, MeshwrightError):
                     log.exception("tuning failed", tuning_id=tuning_id)

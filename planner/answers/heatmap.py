@@ -23,7 +23,6 @@ from planner.requests.resolution import Request
 from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit
 from planner.schema.reasons import Heatmap, HeatmapCell
-from planner.schema.strategy import Strategy
 from planner.space.degrees import enumerate_configurations
 from planner.units import format_bytes
 
@@ -52,16 +51,19 @@ def heatmap(
     ).columns()
     rows = tuple(int(degree) for degree in np.unique(getattr(space, row_field)))
     columns = tuple(int(degree) for degree in np.unique(getattr(space, column_field)))
+    pairs = [{row_field: row, column_field: column} for row, column in product(rows, columns)]
+    own = None
+    if planned is not None:
+        own = {name: degree_of(planned.strategy, name) for name in (row_field, column_field)}
+    others = [pair for pair in pairs if pair != own]
+    found = inquiry.each(_cell, [(request, pair, planned or best_seconds) for pair in others])
     cells: list[HeatmapCell] = []
-    count = len(rows) * len(columns)
-    for row, column in product(rows, columns):
-        inquiry.tell("heatmap", len(cells), count)
-        fixed = {row_field: row, column_field: column}
-        if planned is not None and _has(planned.strategy, fixed):
-            cells.append(_own_cell(planned, fixed))
-            continue
-        with inquiry.part_of(1.0 / (count - len(cells))):
-            cells.append(_cell(request, fixed, planned or best_seconds, inquiry=inquiry))
+    for pair in pairs:
+        inquiry.tell("heatmap", len(cells), len(pairs))
+        if planned is not None and pair == own:
+            cells.append(_own_cell(planned, pair))
+        else:
+            cells.append(next(found))
     return Heatmap(
         row_field=row_field,
         column_field=column_field,
@@ -70,10 +72,6 @@ def heatmap(
         cells=tuple(cells),
         objective=request.job.resolved.objective,
     )
-
-
-def _has(strategy: Strategy, fixed: dict[str, int]) -> bool:
-    return all(degree_of(strategy, name) == degree for name, degree in fixed.items())
 
 
 def _own_cell(planned: Planned, fixed: dict[str, int]) -> HeatmapCell:

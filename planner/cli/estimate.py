@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json as json_format
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.console import print_document, stdout
+from planner.cli.dask import dask_pool
 from planner.cli.failures import ERROR, NEGATIVE_ANSWER, error_fields
 from planner.cli.given import Given, read_given
 from planner.cli.inputs import (
@@ -21,6 +23,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    DaskOption,
     FitsOption,
     JobOption,
     JsonOption,
@@ -37,12 +40,13 @@ from planner.errors import InputError
 _READ_AT_ONCE = 256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from planner.schema.job import Job
     from planner.schema.plan import Estimate, ResolvedCluster, ResolvedModel
+    from planner.schema.strategy import Strategy
 
-    Priced = tuple[int, Estimate | InputError]
+    Placed = tuple[int, Strategy | InputError]
 
 
 def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
@@ -65,6 +69,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     fits_probability: FitsOption = None,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Price one strategy, or a file of them, one result a line."""
@@ -96,7 +101,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     if given is not None:
         _estimate_one(request, given, as_json=json)
     elif strategies is not None:
-        _estimate_all(request, strategies, as_json=json)
+        _estimate_all(request, strategies, dask=dask, as_json=json)
 
 
 def _estimate_one(
@@ -116,32 +121,51 @@ def _estimate_one(
 
 
 def _estimate_all(
-    request: tuple[ResolvedModel, ResolvedCluster, Job], path: Path, *, as_json: bool
+    request: tuple[ResolvedModel, ResolvedCluster, Job],
+    path: Path,
+    *,
+    dask: str | None,
+    as_json: bool,
 ) -> None:
     from planner.cli.views.estimates import estimates_view
 
-    priced = _priced(request, path)
+    price = partial(_priced, request, as_json=as_json)
     kept = []
-    for index, answer in priced:
-        kept.append(answer)
-        if as_json:
-            typer.echo(_line(index, answer))
+    codes = set()
+    with dask_pool(dask) as pool:
+        for some in map(price, _read(path)) if pool is None else pool.in_order(price, _read(path)):
+            for shown, code in some:
+                codes.add(code)
+                if as_json:
+                    typer.echo(shown)
+                else:
+                    kept.append(shown)
     if not as_json:
         stdout().print(estimates_view(kept))
-    code = _exit_code(kept)
-    if code:
-        raise typer.Exit(code)
+    if ERROR in codes or NEGATIVE_ANSWER in codes:
+        raise typer.Exit(ERROR if ERROR in codes else NEGATIVE_ANSWER)
 
 
-def _priced(request: tuple[ResolvedModel, ResolvedCluster, Job], path: Path) -> Iterator[Priced]:
-    from planner import planning
-
+def _read(path: Path) -> Iterator[Sequence[Placed]]:
+    """Yield the strategies of the file, or what is wrong with them, with their places."""
     waiting = enumerate(read_strategies(path))
     while some := list(islice(waiting, _READ_AT_ONCE)):
-        strategies = [one for _, one in some if not isinstance(one, InputError)]
-        answers = planning.estimates(*request, strategies)
-        for index, one in some:
-            yield index, one if isinstance(one, InputError) else next(answers)
+        yield some
+
+
+def _priced(
+    request: tuple[ResolvedModel, ResolvedCluster, Job], some: Sequence[Placed], *, as_json: bool
+) -> list[tuple[Any, int]]:
+    """Return what each strategy costs, or why it is refused, as JSON or not, and its exit code."""
+    from planner import planning
+
+    strategies = [one for _, one in some if not isinstance(one, InputError)]
+    answers = planning.estimates(*request, strategies)
+    priced = []
+    for index, one in some:
+        answer = one if isinstance(one, InputError) else next(answers)
+        priced.append((_line(index, answer) if as_json else answer, _exit_code(answer)))
+    return priced
 
 
 def _line(index: int, answer: Estimate | InputError) -> str:
@@ -156,8 +180,7 @@ def _line(index: int, answer: Estimate | InputError) -> str:
     return json_format.dumps(fields)
 
 
-def _exit_code(answers: list[Estimate | InputError]) -> int:
-    if any(isinstance(answer, InputError) for answer in answers):
+def _exit_code(answer: Estimate | InputError) -> int:
+    if isinstance(answer, InputError):
         return ERROR
-    fit = all(not isinstance(answer, InputError) and answer.prediction.fits for answer in answers)
-    return 0 if fit else NEGATIVE_ANSWER
+    return 0 if answer.prediction.fits else NEGATIVE_ANSWER

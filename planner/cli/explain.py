@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.dask import dask_pool
 from planner.cli.degrees import degree_interval
 from planner.cli.inputs import read_plan, read_strategy
 from planner.cli.options import (
+    DaskOption,
     JsonOption,
     PlanArgument,
     SolverSecondsOption,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_AXES = "tensor_parallel_degree,pipeline_parallel_degree"
 
 
-def explain(
+def explain(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     plan: PlanArgument,
     why_not: Annotated[
         list[str] | None,
@@ -44,6 +46,7 @@ def explain(
         str, typer.Option("--axes", metavar="A,B", help="The heatmap's two degrees.")
     ] = DEFAULT_AXES,
     solver_seconds: SolverSecondsOption = None,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say what binds, what more memory is worth, who came second, and why not X."""
@@ -55,8 +58,8 @@ def explain(
     chosen = _axes(axes) if heatmap else None
     planned = planned_of(document)
     seconds = _seconds(document, solver_seconds)
-    with work_progress("explaining") as listen:
-        inquiry = Inquiry.within(seconds, listen=listen)
+    with dask_pool(dask) as pool, work_progress("explaining") as listen:
+        inquiry = Inquiry.within(seconds, listen=listen, pool=pool)
         objections = [_objection(planned, asked, inquiry) for asked in why_not or ()]
         found = reasons(document, inquiry=inquiry, objections=objections, axes=chosen)
     if json:

@@ -111,6 +111,16 @@ SolverSecondsOption = Annotated[
     typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),
 ]
 
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        envvar="MESHWRIGHT_DASK_SCHEDULER",
+        help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786.",
+    ),
+]
+
 
 def read_job(
     path: Path | None,

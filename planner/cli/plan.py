@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.console import print_document, search_progress, stdout
+from planner.cli.dask import dask_pool
 from planner.cli.failures import NEGATIVE_ANSWER
 from planner.cli.inputs import read_resolved_cluster, read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    DaskOption,
     FastestOption,
     FitsOption,
     FrameworkOption,
@@ -76,6 +78,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             help="Write what `verify --certificate` needs to evaluate the lower bound again.",
         ),
     ] = None,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the best legal strategy that fits (the fastest, unless told otherwise), and prove it."""
@@ -108,14 +111,17 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     from planner import planning
 
-    with search_progress("planning") as listen:
-        if certificate_out is None:
-            answer = planning.plan(given_model, given_cluster, wanted, on_progress=listen)
+    make = planning.plan if certificate_out is None else planning.plan_with_record
+    request = given_model, given_cluster, wanted
+    with dask_pool(dask) as pool, search_progress("planning") as listen:
+        made: Any
+        if pool is None:
+            made = make(*request, on_progress=listen)
         else:
-            answer = _recorded(
-                planning.plan_with_record(given_model, given_cluster, wanted, on_progress=listen),
-                certificate_out,
-            )
+            made = pool.submit(make, *request, on_progress=listen).result()
+    answer: Plan | Infeasible = (
+        made if certificate_out is None else _recorded(made, certificate_out)
+    )
     _show(answer, out=out, as_json=json)
     if answer.status == "infeasible":
         raise typer.Exit(NEGATIVE_ANSWER)

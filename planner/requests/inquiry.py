@@ -6,9 +6,11 @@ Every plan that a search returns is priced again by the cost model alone before 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 from planner.cost.configuration import Configuration
 from planner.cost.price_list import configuration_of
@@ -30,6 +32,7 @@ from planner.space.complexity import features
 from planner.space.frameworks import framework_limits
 
 Listener = Callable[[str, int, int], None]
+Part = TypeVar("Part")
 
 _SEARCHED_SHARE_RATIO = 0.97
 _GROUPS_SHARE_RATIO = 1.0 / 3.0
@@ -72,9 +75,21 @@ class Solution:
         return self.certificate.status == "optimal"
 
 
+class Pool(Protocol):
+    """Where parts of an answer can be worked out side by side."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """Return the future of the call."""
+
+    def place_count(self) -> int:
+        """Return how many calls run side by side."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Inquiry:
     """Searches that share a deadline (of `time.perf_counter`); `listen` hears how far they are.
+
+    With a `pool`, parts of an answer that do not need one another are worked out there.
 
     `on_progress` hears how far the search of the moment is. None takes more than `share_ratio` of
     the time that is left, so that one hard search does not leave nothing for the others.
@@ -85,6 +100,7 @@ class Inquiry:
     solver: SolverName | None = None
     listen: Listener | None = None
     on_progress: ProgressCallback | None = None
+    pool: Pool | None = None
     search_count: int = 0
     _asked: Request | None = field(default=None, init=False)
     _spaces: dict[Limits, PricedSpace] = field(default_factory=dict, init=False)
@@ -98,6 +114,7 @@ class Inquiry:
         solver: SolverName | None = None,
         listen: Listener | None = None,
         on_progress: ProgressCallback | None = None,
+        pool: Pool | None = None,
     ) -> Inquiry:
         """Return an inquiry that has `seconds` from now on."""
         return cls(
@@ -106,6 +123,7 @@ class Inquiry:
             solver=solver,
             listen=listen,
             on_progress=on_progress,
+            pool=pool,
         )
 
     @property
@@ -131,6 +149,28 @@ class Inquiry:
             yield
         finally:
             self.deadline, self.share_ratio = kept
+
+    def each(
+        self, function: Callable[..., Part], parts: Sequence[tuple[Any, ...]]
+    ) -> Iterator[Part]:
+        """Yield `function(*part, inquiry=...)` of each part, with a fair share of the time left.
+
+        They come in their order. In a pool, where they run side by side, `function` is a module's.
+        """
+        if self.pool is None:
+            for place, part in enumerate(parts):
+                with self.part_of(1.0 / (len(parts) - place)):
+                    yield function(*part, inquiry=self)
+            return
+        places = self.pool.place_count()
+        seconds = self.seconds_left * min(places / max(len(parts), 1), 1.0)
+        answers = [
+            self.pool.submit(_answered, function, part, seconds, self.solver) for part in parts
+        ]
+        for answer in answers:
+            found, search_count = answer.result()
+            self.search_count += search_count
+            yield found
 
     def tell(self, phase: str, done: int, total: int) -> None:
         """Let the listener know that `done` of `total` parts of the work are finished."""
@@ -316,6 +356,17 @@ class Inquiry:
             prediction=prediction,
             certificate=found.certificate,
         )
+
+
+def _answered(
+    function: Callable[..., Any],
+    part: tuple[Any, ...],
+    seconds: float,
+    solver: SolverName | None,
+) -> tuple[Any, int]:
+    """Return one part of an answer, and of how many searches it is."""
+    inquiry = Inquiry.within(seconds, share_ratio=1.0, solver=solver)
+    return function(*part, inquiry=inquiry), inquiry.search_count
 
 
 def _otherdegrees_of(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:

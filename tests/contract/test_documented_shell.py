@@ -31,6 +31,8 @@ TOKEN = re.compile(r"mwe_[\w-]+")
 RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or what reads it instead
     "make": "tests/contract/test_documented_shell.py",
     "docker": "tests/unit/api/test_deployment.py",
+    "dask": "tests/dask_cluster.py",
+    "MESHWRIGHT_DASK_SCHEDULER=": "tests/contract/api/test_dask.py",
     "cd examples/ci": "tests/contract/test_ci_example.py",
     "meshwright check": "tests/contract/test_ci_example.py",
     "meshwright agent run": "tests/distributed/serving_rank.py",

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from api.caller import Caller, Scope
-from api.errors import SolveCancelledError
 from api.repositories.plans import PlanRepository
 from api.services.analyses import AnalysisService
 from api.services.records import plan_row
+from planner.errors import SolveCancelledError
 from planner.planning import plan
 from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job

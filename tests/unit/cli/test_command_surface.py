@@ -28,10 +28,12 @@ SURFACE = {
         "--certificate-out",
         "--solver-seconds",
         "--out",
+        "--dask",
         "--json",
     },
-    "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--fits-probability", "--json"},
-    "explain": {"--why-not", "--heatmap", "--axes", "--solver-seconds", "--json"},
+    "estimate": JOB_OPTIONS
+    | {"--strategy", "--strategies", "--fits-probability", "--dask", "--json"},
+    "explain": {"--why-not", "--heatmap", "--axes", "--solver-seconds", "--dask", "--json"},
     "frontier": JOB_OPTIONS
     | {
         "--framework",

@@ -15,8 +15,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from api.errors import SolveError
-from planner.errors import MeshwrightError
+from planner.errors import MeshwrightError, SolveError
 
 _END_SECONDS = 5.0
 # What nice(1) adds where nobody says how much.
@@ -25,6 +24,8 @@ _NICENESS = 10
 
 class SolverProcess:
     """The parent's side of a process that runs one function at a time."""
+
+    has_begun = True
 
     def __init__(self, process: BaseProcess, connection: Connection) -> None:
         self._process = process

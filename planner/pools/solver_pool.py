@@ -15,21 +15,50 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
-from api.errors import SolveCancelledError, SolveError, SolverDiedError, SolveTimeLimitError
-from api.process import SolverProcess
+from planner.errors import SolveCancelledError, SolveError, SolverDiedError, SolveTimeLimitError
+from planner.pools.solver_process import SolverProcess
 
 # all that tasks import, so that a process that starts later runs the code that this one does
 PRELOADED_MODULES = (
-    "api.process",
-    "api.services.analysis_work",
+    "planner.pools.solver_process",
     "planner.planning",
     "planner.tuning.decision",
     "pulp",
     "highspy",
 )
 _PATIENCE_SECONDS = 0.5
+
+
+class TaskProcess(Protocol):
+    """What a task runs in, seen from the thread that waits for its answer."""
+
+    @property
+    def pid(self) -> int:
+        """Return the operating system's number for it, 0 where it is another machine's."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether it is at work, and not waiting for a place."""
+
+    def send(self, call: tuple[Any, ...], *, reports: bool) -> None:
+        """Have it run the call; `reports` says whether somebody listens to progress."""
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether something can be received, waiting at most `seconds`."""
+
+    def receive(self) -> tuple[str, Any]:
+        """Return the next message: `progress`, `result` or `error`, and its content."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def close(self) -> None:
+        """Give back what it holds, after a kill or its last answer."""
+
+    def ending(self) -> str:
+        """Return how it ended, for a message."""
 
 
 class SolverPool(Executor):
@@ -39,11 +68,14 @@ class SolverPool(Executor):
     reports is handed to the listener here, in the thread that waits for the answer.
     """
 
-    def __init__(self, *, process_count: int, seconds_limit: float) -> None:
+    def __init__(
+        self, *, process_count: int, seconds_limit: float, modules: tuple[str, ...] = ()
+    ) -> None:
+        """`modules` are loaded ahead in its processes, beside the planner."""
         # A solve gains nothing from threads of its matrix products, and others lose their cores.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(list(PRELOADED_MODULES))
+        self._context.set_forkserver_preload([*PRELOADED_MODULES, *modules])
         self._seconds_limit = seconds_limit
         self._threads = ThreadPoolExecutor(process_count, thread_name_prefix="solve")
         self._idle: list[SolverProcess] = []
@@ -79,14 +111,21 @@ class SolverPool(Executor):
     def process_ids(self) -> tuple[int, ...]:
         """Return the processes that run a task now."""
         with self._lock:
-            running = [task.process for task in self._tasks.values()]
-        return tuple(process.pid for process in running if process is not None)
+            tasks = list(self._tasks.values())
+        return tuple(task.process.pid for task in tasks if task.process and task.has_begun)
 
     @property
     def waiting_count(self) -> int:
         """Return how many tasks have no process yet."""
         with self._lock:
-            return sum(task.process is None for task in self._tasks.values())
+            return sum(not task.has_begun for task in self._tasks.values())
+
+    def check(self) -> None:
+        """Refuse a task that could not be run anywhere; here there is always a place for one.
+
+        Raises:
+            DaskLostError: if tasks run elsewhere and that cannot be reached.
+        """
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; with `cancel_futures`, also end those that wait or run."""
@@ -116,8 +155,7 @@ class SolverPool(Executor):
             process.kill()
             process.close()
             raise
-        with self._lock:
-            self._idle.append(process)
+        self._give_back(process)
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -127,7 +165,7 @@ class SolverPool(Executor):
         with self._lock:
             self._idle.append(process)
 
-    def _take(self) -> SolverProcess:
+    def _take(self) -> TaskProcess:
         with self._lock:
             while self._idle:
                 process = self._idle.pop()
@@ -135,7 +173,12 @@ class SolverPool(Executor):
                     return process
         return SolverProcess.start(self._context)
 
-    def _answer(self, task: _Task, process: SolverProcess) -> Any:
+    def _give_back(self, process: TaskProcess) -> None:
+        if isinstance(process, SolverProcess):
+            with self._lock:
+                self._idle.append(process)
+
+    def _answer(self, task: _Task, process: TaskProcess) -> Any:
         """Return the result, or the error that the function raised there."""
         deadline = time.monotonic() + self._seconds_limit
         try:
@@ -163,11 +206,15 @@ class _Task:
 
     def __init__(self, *, on_progress: Callable[[Any], None] | None) -> None:
         self.on_progress = on_progress
-        self.process: SolverProcess | None = None
+        self.process: TaskProcess | None = None
         self._killed = False
         self._lock = threading.Lock()
 
-    def start(self, process: SolverProcess) -> None:
+    @property
+    def has_begun(self) -> bool:
+        return self.process is not None and self.process.has_begun
+
+    def start(self, process: TaskProcess) -> None:
         with self._lock:
             if self._killed:
                 raise SolveCancelledError("the solve was cancelled")
@@ -179,7 +226,7 @@ class _Task:
             if self.process is not None:
                 self.process.kill()
 
-    def loss(self, process: SolverProcess) -> SolveError:
+    def loss(self, process: TaskProcess) -> SolveError:
         if self._killed:
             return SolveCancelledError("the solve was cancelled")
         return SolverDiedError(

@@ -1,0 +1,1 @@
+"""Pools: executors whose tasks have processes of their own, here or on Dask workers."""
