@@ -1,15 +1,31 @@
 """Attention: seconds of the cores of one layer, softmax(Q K') V, forward and backward.
 
 Fused, a core runs at plateau x s / (s + s0), and skips what the mask hides. Unfused, it is two
-matrix products over all pairs of queries and keys, masked or not, and passes over the scores in
-memory, as many as Megatron-LM's kernels make:
+matrix products over all pairs of queries and keys, masked or not, and four backward:
+
+    over heads' size          Q K', and of its output the gradient by V;
+    over keys or queries      P V, and the gradients by V, Q and K.
+
+Beside them go passes over the scores in memory, as many as Megatron-LM's kernels make:
 
     forward   written by Q K', read and written by the softmax, read by the product with V: 4,
               and 2 and a mask of one byte where dropout reads and writes them;
     backward  their gradient written, read and written by the softmax, whose output it reads, and
               read by the products for Q and K, the scores read for V: 7, and as much for dropout.
 
-Source: Dao et al. 2022, arXiv:2205.14135; Korthikanti et al. 2022, arXiv:2205.05198, figure 3.
+Where its kernel knows the causal mask, a softmax reads no more than the half that is not hidden, of
+the scores and of what backward reads, and writes zeros in the other. In single operations scores
+are scaled and masked, and the softmax has 32 bits, as in torch's autocast and transformers' layers:
+
+    forward   scale and mask read and write: 4 more; in 16 bits the softmax writes 4 bytes, which a
+              copy reads for 2: 8 bytes more;
+    backward  the scale reads and writes: 2 more; in 16 bits a copy reads 2 bytes for 4, and the
+              softmax reads two times 4: 10 bytes more.
+
+Source: Dao et al. 2022, arXiv:2205.14135; Korthikanti et al. 2022, arXiv:2205.05198, figure 3;
+Megatron-LM `megatron/fused_kernels/scaled_upper_triang_masked_softmax.h` (`local_seq`) and
+`fused_softmax.py` (`forward_torch_softmax`); transformers `models/llama/modeling_llama.py`
+(`eager_attention_forward`).
 """
 
 from __future__ import annotations
@@ -26,12 +42,14 @@ from planner.schema.job import Precision
 from planner.workload.layer import AttentionCore, LayerWorkload, SourceWorkload
 
 _BACKWARD_FUSED_FLOP_RATIO = 2.5  # flash attention works the scores out again
-_BACKWARD_UNFUSED_FLOP_RATIO = 2.0
 _FORWARD_PASSES = 4.0
 _BACKWARD_PASSES = 7.0
+_HIDDEN_FORWARD_PASSES = 0.5  # half of what the softmax reads
+_HIDDEN_BACKWARD_PASSES = 1.0  # half of its output, and of the gradient by it
 _DROPOUT_PASSES = 2.0
 _MASK_BYTES = 1.0
-_STEP_PASSES = 2.0
+_STEP_FORWARD_PASSES, _STEP_BACKWARD_PASSES = 4.0, 2.0
+_WIDE_FORWARD_BYTES, _WIDE_BACKWARD_BYTES = 8.0, 10.0
 _HEAD_SIZE = 128.0  # that the profiles' rates are of
 
 # The second generation is about 1.5 to 2 times as fast (Dao 2023, arXiv:2307.08691, figure 4).
@@ -43,10 +61,10 @@ _FIRST_GENERATION_RATIO = 0.72
 # Rows of heads whose size is no multiple of 8 do not begin at the 16 bytes that tensor cores read.
 # BLOOM's published runs with heads of 108 take 1.30 to 1.40 times as long as with 144 (4 pairs);
 # those with heads of 150 and 450 (26 runs) take 1.35 times as long, against what is predicted, as
-# those with 144 to 224. Such products account for it if they run at an eighth and a twelfth.
+# those with 144 to 224. Such products account for it if they run at a 13th and an 18th.
 _ALIGNED_SIZE, _HALF_ALIGNED_SIZE = 8, 4
-_HALF_ALIGNED_RATIO = 1.0 / 8.0
-_MISALIGNED_RATIO = 1.0 / 12.0
+_HALF_ALIGNED_RATIO = 1.0 / 13.0
+_MISALIGNED_RATIO = 1.0 / 18.0
 
 
 def attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
@@ -60,7 +78,10 @@ def attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, F
             flop = flop / _head_ratio(core, setting)
             once, back = _fused_seconds(flop, _kernel_length(core, queries, keys), setting)
         else:
-            once, back = _unfused_seconds(core, tokens * core.all_keys(keys), setting)
+            every = core.all_keys(keys)
+            once, back = _unfused_seconds(
+                core, tokens, query_count=queries, key_count=every, setting=setting
+            )
         forward, backward = forward + once, backward + back
     return forward, backward
 
@@ -106,25 +127,36 @@ def _fused_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats,
     return flop / forward_rate, _BACKWARD_FUSED_FLOP_RATIO * flop / backward_rate
 
 
-def _unfused_seconds(core: AttentionCore, pairs: Floats, setting: Setting) -> tuple[Floats, Floats]:
-    """Return forward and backward seconds of a core over `pairs` of queries and keys a head."""
-    scores = pairs * core.head_count / setting.tensor
-    flop = 2.0 * scores * (core.key_head_size + core.value_head_size)
-    products = flop / _product_rate(core.key_head_size, setting)
+def _unfused_seconds(
+    core: AttentionCore, tokens: Floats, *, query_count: int, key_count: int, setting: Setting
+) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of a core over `tokens` with `key_count` keys each.
+
+    `query_count` of them share their keys, of one sequence.
+    """
+    scores = tokens * key_count * core.head_count / setting.tensor
+    k, v = core.key_head_size, core.value_head_size
+    over_k, over_v = (size / _product_rate(size, size, setting) for size in (k, v))
+    keys_k, keys_v = (size / _product_rate(key_count, size, setting) for size in (k, v))
+    queries_k, queries_v = (size / _product_rate(query_count, size, setting) for size in (k, v))
+    forward, backward = _passes_seconds(core, setting)
     return (
-        products + scores * _pass_seconds(_FORWARD_PASSES, setting),
-        _BACKWARD_UNFUSED_FLOP_RATIO * products + scores * _pass_seconds(_BACKWARD_PASSES, setting),
+        scores * (2.0 * (over_k + keys_v) + forward),
+        scores * (2.0 * (over_v + queries_v + keys_k + queries_k) + backward),
     )
 
 
-def _product_rate(inner_size: int, setting: Setting) -> float:
-    """Return the rate of a product over heads of `inner_size`, in 16 bits under fp8."""
+def _product_rate(inner_size: int, head_size: int, setting: Setting) -> float:
+    """Return the rate of a product over `inner_size`, in 16 bits under fp8.
+
+    One of its sides are heads' rows of `head_size`.
+    """
     precision = setting.job.precision
     precision = Precision.BF16 if precision is Precision.FP8 else precision
     gemm = setting.hardware.profile.gemm.rate(precision)
     peak = setting.hardware.peak_flop_per_second[precision]
     ramp = inner_size / (inner_size + gemm.inner_size_half)
-    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * _alignment_ratio(inner_size)
+    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * _alignment_ratio(head_size)
 
 
 def _alignment_ratio(size: int) -> float:
@@ -142,12 +174,25 @@ def _softmax_in_steps(setting: Setting) -> bool:
     return setting.unfused or setting.job.precision is Precision.FP32
 
 
-def _pass_seconds(passes: float, setting: Setting) -> float:
-    """Return the seconds that memory takes for `passes` over one score, dropout beside them."""
-    mask = 0.0
+def _passes_seconds(core: AttentionCore, setting: Setting) -> tuple[float, float]:
+    """Return the seconds that memory takes to pass over one score, forward and backward."""
+    forward, backward = _FORWARD_PASSES, _BACKWARD_PASSES
+    wide_forward = wide_backward = 0.0
     if _softmax_in_steps(setting):
-        passes = passes + _STEP_PASSES
+        forward, backward = forward + _STEP_FORWARD_PASSES, backward + _STEP_BACKWARD_PASSES
+        if setting.job.precision is not Precision.FP32:
+            wide_forward, wide_backward = _WIDE_FORWARD_BYTES, _WIDE_BACKWARD_BYTES
+    elif core.causal and setting.stack.activations.fused:
+        forward, backward = forward - _HIDDEN_FORWARD_PASSES, backward - _HIDDEN_BACKWARD_PASSES
+    return (
+        _pass_seconds(forward, wide_forward, setting),
+        _pass_seconds(backward, wide_backward, setting),
+    )
+
+
+def _pass_seconds(passes: float, wide_bytes: float, setting: Setting) -> float:
+    """Return the seconds of `passes` over one score and `wide_bytes`, dropout beside them."""
     if setting.job.dropout:
-        passes, mask = passes + _DROPOUT_PASSES, _MASK_BYTES
-    moved = setting.stack.elementwise_ratio * passes * setting.compute_bytes + mask
+        passes, wide_bytes = passes + _DROPOUT_PASSES, wide_bytes + _MASK_BYTES
+    moved = setting.stack.elementwise_ratio * passes * setting.compute_bytes + wide_bytes
     return moved / setting.hardware.memory_bytes_per_second

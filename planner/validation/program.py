@@ -247,7 +247,9 @@ _PROGRAMS = (
         checkpoints=True,
     ),
     # OneFlow-Benchmark `LanguageModeling/GPT/oneflow_gpt/model.py`: the loss of split logits
-    # (`distributed_sparse_softmax_cross_entropy_with_logits`)
+    # (`distributed_sparse_softmax_cross_entropy_with_logits`), and mask and softmax, GELU and bias
+    # as single kernels (`scale_tril_softmax_dropout_fusion`, `bias_gelu_fusion`)
+    _named("oneflow gpt", None, split_logits=True, stage_buffers=False, fused_elementwise=True),
     _named("oneflow", None, split_logits=True, stage_buffers=False),
     # XLA compiles a step to one executable: nothing is launched from Python.
     _named(

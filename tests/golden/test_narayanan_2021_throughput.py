@@ -2,7 +2,8 @@
 
 https://arxiv.org/abs/2104.04473 (figures copied by hand; micro-batches and model chunks are those
 of the paper's run scripts). Their FLOPs of an iteration count full checkpointing:
-96 B s l h^2 (1 + s / 6h + V / 16 l h). Tolerance: 9 %.
+96 B s l h^2 (1 + s / 6h + V / 16 l h). Tolerance: 5 %; of the interleaved schedule, none of whose
+messages is hidden in Megatron-LM of 2021, as they are taken to be, 11 %.
 """
 
 from __future__ import annotations
@@ -40,4 +41,5 @@ def test_throughput_is_as_published(name: str) -> None:
         * (1 + 2048 / (6 * hidden) + 51200 / (16 * layers * hidden))
     )
     seconds = run.seconds(checkpointing=ActivationCheckpointing.FULL)
-    assert flop / run.devices / seconds == pytest.approx(published * 1e12, rel=0.09)
+    tolerance = 0.11 if run.chunks > 1 else 0.05
+    assert flop / run.devices / seconds == pytest.approx(published * 1e12, rel=tolerance)

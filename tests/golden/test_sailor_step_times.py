@@ -2,9 +2,10 @@
 
 eth-easl/sailor sailor/Planner/simulations/validation/clariden@cf2c8e3cc5 (figures copied by hand):
 all runs of whole grids on 64 devices and more, four or eight sequences a micro-batch. Number format
-and recomputation are not stated: 32 bits and none are assumed. Tolerance: 23 %, what 90 % of the
-source's runs with as large micro-batches are within; those with single sequences wait for a host
-that the profile takes to be faster, and are predicted 22 to 51 % too fast.
+and recomputation are not stated: 32 bits and none are assumed. Tolerance: 11 % of GPT-Neo's steps;
+27 % of OPT's, whose products have 256 columns on each of four ranks, too few to fill the device: that
+is not counted. Single sequences wait for a host that the profile takes to be faster, and are
+predicted 22 to 51 % too fast.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import pytest
 from planner.validation.case import case_of
 from tests.measured_rows import a_run
 
-TOLERANCE = 0.23
 COMMON = {
     "family": "sailor",
     "seq_len": 2048,
@@ -55,6 +55,7 @@ OPT = {
     "activation": "relu",
     "mbs": 8,
 }
+TOLERANCES = {"gpt-neo-2.7b(sailor)": 0.11, "opt-350m": 0.27}
 GRIDS = (  # model, devices, (stages, seconds), fastest first
     (NEO, 64, ((2, 6.4286), (4, 7.03897))),
     (NEO, 128, ((2, 3.42667), (4, 3.69588))),
@@ -76,4 +77,5 @@ def test_steps_and_their_order_are_as_measured(
 ) -> None:
     predicted = [predicted_seconds(model, devices, stages) for stages, _ in grid]
     assert predicted == sorted(predicted)
-    assert predicted == pytest.approx([seconds for _, seconds in grid], rel=TOLERANCE)
+    tolerance = TOLERANCES[model["model"]]
+    assert predicted == pytest.approx([seconds for _, seconds in grid], rel=tolerance)
