@@ -223,6 +223,7 @@ _LATER_PARTS = {
     "output_gate",
     "values_are_keys",
     "scale_elements",
+    "activation",
     "mixer",
     "residual_stream_count",
     "layer_input_size",

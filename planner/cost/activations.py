@@ -40,8 +40,10 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     )
     narrow = elements.replicated / spread + elements.sharded / setting.tensor
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
+    wide = elements.float32 / setting.tensor
     if setting.unfused:
-        narrow = narrow + elements.norm_copies / spread
+        narrow = narrow + elements.norm_copies / spread + elements.step_copies / setting.tensor
+        wide = wide + elements.wide_step_copies / setting.tensor
     if not keeps.fused or setting.job.fused_elementwise is False:
         narrow = narrow + elements.row_copies / setting.tensor
     again = keeps.gathers_again or setting.job.regathered_rows
@@ -52,7 +54,6 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     if keeps.keeps_expert_outputs:
         narrow = narrow + routed
     masks = elements.masks / spread if setting.job.dropout else 0.0
-    wide = elements.float32 / setting.tensor
     return tokens * (
         setting.compute_bytes * narrow + setting.product_input_bytes * read + 4.0 * wide + masks
     )

@@ -23,6 +23,7 @@ from planner.cost.attention import attention_seconds
 from planner.cost.configuration import Floats
 from planner.cost.products import ProductSeconds, cast_seconds, product_seconds
 from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.schema.job import Precision
 from planner.workload.layer import (
     ElementwiseTraffic,
     Gemm,
@@ -36,8 +37,10 @@ _NORMS = 2  # modules with parameters beside products
 # linears and two norms, beside embedding, norm and head has 641 of them (torch 2.13's profiler).
 _SPLIT_OPERATORS = 7
 _UNFUSED_CORE_KERNELS = 8  # transpose queries, keys and values, scale, mask, softmax, and back
+_NARROWING_KERNELS = 1  # of what the softmax puts out in 32 bits
 _DROPOUT_KERNELS = 3
 _FOLLOWING = ("expert_", "shared_", "ffn_")  # products that follow attention and routing
+_WIDE_BYTES = 4
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
 # A launch that waits for its kernel over one that does not. BLOOM's grids under
@@ -74,12 +77,14 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     products = _products(layer, setting)
     attention_forward, attention_backward = attention_seconds(layer, setting)
     elementwise = _elementwise_seconds(layer, setting)
+    steps_forward, steps_backward = _step_seconds(layer, setting)
     casts_forward, casts_backward = cast_seconds(layer, setting)
-    forward = products.forward + attention_forward + elementwise + casts_forward
+    forward = products.forward + attention_forward + elementwise + steps_forward + casts_forward
     backward = (
         products.backward
         + attention_backward
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
+        + steps_backward
         + casts_backward
         + _seconds_again(layer, setting)
         + (attention_forward if layer.again is not None and layer.again.attention else 0.0)
@@ -91,7 +96,8 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     if frozen(layer, setting.job):  # no products for weights' gradients
         backward_launches -= len(layer.gemms) * each
     hooks = (len(layer.gemms) + _NORMS) * setting.host_seconds_per_gathered_module
-    selective, kernels_again = products.again + elementwise, _SELECTIVE_KERNEL_RATIO * launches
+    selective = products.again + elementwise + steps_forward
+    kernels_again = _SELECTIVE_KERNEL_RATIO * launches
     if not setting.job.fused_attention:  # its scores are not kept, and are worked out again
         selective = selective + attention_forward
     if setting.core_alone_runs_again:
@@ -178,10 +184,13 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     cores = sum(part.attention is not None for part in parts)
     if setting.job.fused_elementwise and not setting.stack.activations.fused:
         count -= sum(part.elementwise.unfused_kernel_count for part in parts)
+    if setting.unfused and layer.elementwise.steps is not None:
+        count += layer.elementwise.steps.kernel_count
     count += added_kernel_count(layer, setting)
     each = 1
     if setting.unfused and not setting.job.fused_attention:
         each += _UNFUSED_CORE_KERNELS
+        each += 0 if setting.job.precision is Precision.FP32 else _NARROWING_KERNELS
     if setting.unfused and setting.job.dropout:
         each += _DROPOUT_KERNELS
     return count + each * cores
@@ -259,6 +268,17 @@ def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
 def _moving_seconds(elements: Floats, setting: Setting) -> Floats:
     moved_bytes = elements * setting.compute_bytes * setting.stack.elementwise_ratio
     return moved_bytes / setting.hardware.memory_bytes_per_second
+
+
+def _step_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return what an activation in operations of its own adds to one kernel, each way."""
+    steps, zero = layer.elementwise.steps, np.zeros_like(setting.tokens)
+    if steps is None or not setting.unfused:
+        return zero, zero
+    element_bytes = _WIDE_BYTES if steps.wide else setting.compute_bytes
+    moved_bytes = element_bytes * setting.stack.elementwise_ratio * layer_tokens(layer, setting)
+    each = moved_bytes / setting.tensor / setting.hardware.memory_bytes_per_second
+    return steps.forward * each, steps.backward * each
 
 
 def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Setting) -> Floats:

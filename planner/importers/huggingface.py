@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields
+from planner.importers.hf_activation import with_activation
 from planner.importers.hf_heads import with_decoder_head
 from planner.schema.document import document_error
 from planner.schema.model import ModelGraph
@@ -66,6 +67,7 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         graph = reader.read(Fields(config, aliases=reader.aliases), name)
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
+    graph = with_activation(graph, config)
     return graph if reader.reads_head else with_decoder_head(graph, Fields(config))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -119,10 +120,23 @@ class NoAttention(Part):
     kind: Literal["none"] = "none"
 
 
+class Activation(StrEnum):
+    """How many operations the function between the matrices is made of.
+
+    `kernel` is one. `gelu_steps` is GELU's form with a tangent, written out; in `gelu_wide_steps`
+    what follows the third power has 32 bits, as under torch's autocast.
+    """
+
+    KERNEL = "kernel"
+    GELU_STEPS = "gelu_steps"
+    GELU_WIDE_STEPS = "gelu_wide_steps"
+
+
 class DenseFeedForward(Part):
     """Two matrices, or three when gated (SwiGLU).
 
-    `scale_elements` counts the weights that its activation has (xIELU).
+    `scale_elements` counts the weights that its activation has (xIELU). `activation` in steps takes
+    a kernel for each where norms do as well, and one kernel where they are fused.
     """
 
     kind: Literal["dense"] = "dense"
@@ -130,6 +144,7 @@ class DenseFeedForward(Part):
     gated: bool = True
     bias: bool = False
     scale_elements: Count = later(0)
+    activation: Activation = later(Activation.KERNEL)
 
 
 class NoFeedForward(Part):

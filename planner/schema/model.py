@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from planner.errors import DocumentError
 from planner.schema.block import (
+    Activation,
     Attention,
     Block,
     CrossAttention,
@@ -41,6 +42,7 @@ from planner.schema.mixer import (
 from planner.schema.norm import Norm, NormPlacement, TokenCount
 
 __all__ = [
+    "Activation",
     "Attention",
     "Block",
     "BlockRun",

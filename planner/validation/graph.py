@@ -14,9 +14,11 @@ from itertools import cycle
 
 from pydantic import ValidationError
 
+from planner.importers.hf_activation import activated_by
 from planner.importers.models import model_names, read_model
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import (
+    Activation,
     Attention,
     Block,
     BlockRun,
@@ -100,9 +102,18 @@ def graph_of(run: MeasuredRun, program: Program) -> tuple[ModelGraph, tuple[Assu
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LIMITS, f"model: {first['msg']}") from None
+    kind = _activation_kind(run, program)
+    graph = graph if kind is Activation.KERNEL else activated_by(graph, kind)
     if not _reads_masked_rows(run, program):
         return graph, assumed
     return graph.model_copy(update={"head_token_ratio": _MASKED_RATIO}), assumed
+
+
+def _activation_kind(run: MeasuredRun, program: Program) -> Activation:
+    """Return how many operations the activation is, as the program has it or a row names it."""
+    if program.activation is Activation.KERNEL and _activation(run) == "gelu_new":
+        return Activation.GELU_STEPS
+    return program.activation
 
 
 def _has_mixers(graph: ModelGraph) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from planner.schema.job import AdapterTargets, Stack, Unpacking
 from planner.schema.measured_run import MeasuredRun
+from planner.schema.model import Activation
 from planner.validation.reasons import Assumption
 
 
@@ -44,7 +45,8 @@ class Program:
     layers go. `checkpoints`: its models run every block again unless told otherwise.
     `varied_lengths`: it pads a batch to the longest of its sequences. `narrow_adapters`: they have
     the 16 bits of their base. `causal_flop`: its TFLOP/s count what the mask leaves of attention.
-    `reads_all_rows`: heads of masked models do. `adapters`: what its recipes adapt.
+    `reads_all_rows`: heads of masked models do. `activation`: how its GELU is made. `adapters`:
+    what its recipes adapt.
     """
 
     words: re.Pattern[str]
@@ -82,6 +84,7 @@ class Program:
     narrow_adapters: bool = False
     causal_flop: bool = False
     reads_all_rows: bool = False
+    activation: Activation = Activation.KERNEL
     adapters: AdapterRecipe = _OF_SCRIPTS
 
 
@@ -269,14 +272,22 @@ _NEMO_VARIABLES = re.compile(
     r"\b(TP_COMM_OVERLAP|MC_TP_OVERLAP_AG|FP8_ACTIVATION|(MCORE|LAYER|FULL)_CUDA_GRAPH)="
 )
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
-# Programs by the configuration or the repository that a row names. Those of Llama 3.1 in MLPerf 5.1
-# source `config_common_cg.sh`, which sets FULL_CUDA_GRAPH=1 and MCORE_CUDA_GRAPH=1; where neither
-# is set, `conf/custom.yaml` captures nothing. fms-fsdp reduces in 16 bits, where a row names no
-# more than torch. Source: files of mlcommons/training_results_v5.1,
-# `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
+# Programs by the configuration or the repository that a row names. minGPT drops out, writes GELU
+# out and is trained under autocast. Those of Llama 3.1 in MLPerf 5.1 source `config_common_cg.sh`,
+# which sets FULL_CUDA_GRAPH=1 and MCORE_CUDA_GRAPH=1; where neither is set, `conf/custom.yaml`
+# captures nothing. fms-fsdp reduces in 16 bits, where a row names no more than torch. Source: files
+# of mlcommons/training_results_v5.1, `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
 # `NVIDIA/benchmarks/llama31_405b/implementations/tyche_ngpu512_ngc25.09_nemo`;
-# `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`)
+# `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`); karpathy/minGPT `mingpt/model.py`
+# (`NewGELU`, `attn_pdrop`)
 _BY_CONFIGURATION = (
+    _named(
+        r"(?i)\bmingpt\b",
+        Stack.TORCH,
+        shards_alone=True,
+        drops_out=True,
+        activation=Activation.GELU_WIDE_STEPS,
+    ),
     _named(
         r"\btraining_results_v5\.1\b.*\bllama31_\w+/.*\bconfig_[\w-]*tp\d+pp\d+",
         Stack.MEGATRON,

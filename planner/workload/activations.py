@@ -32,6 +32,7 @@ from planner.schema.model import (
     Norm,
     NormPlacement,
 )
+from planner.workload.activation_steps import step_copies
 from planner.workload.again import own_norm_count, undivided
 from planner.workload.compressed import compressed_activations, stream_activations
 from planner.workload.flops import (
@@ -296,7 +297,8 @@ def _feed_forward(feed_forward: FeedForward, hidden_size: int) -> ActivationElem
     if isinstance(feed_forward, NoFeedForward):
         return _elements()
     if not isinstance(feed_forward, MixtureFeedForward):
-        return _inside(feed_forward, feed_forward.ffn_size)
+        copies = _elements(**step_copies(feed_forward))
+        return _sum(_inside(feed_forward, feed_forward.ffn_size), copies)
     chosen = feed_forward.experts_per_token
     width = chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size
     return _sum(

@@ -17,6 +17,7 @@ from planner.schema.model import (
     NoFeedForward,
     Norm,
 )
+from planner.workload.activation_steps import activation_steps
 from planner.workload.compressed import (
     compressed_traffic,
     stream_traffic,
@@ -89,6 +90,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         unfused_sharded=float(unfused_divided),
         unfused_kernel_count=_unfused_kernel_count(block),
         feed_forward_kernel_count=feed_forward_kernel_count(block),
+        steps=activation_steps(feed_forward),
     )
 
 

@@ -147,7 +147,8 @@ class ActivationElements:
     matrix product reads, divided as `sharded` is. `routed` are rows of tokens sent to experts and
     as many back, which not every stack keeps, divided among the tensor-parallel ranks that do not
     split an expert. `norm_copies` and `row_copies` are what elementwise operations keep one by one
-    and fused kernels do not, divided as `replicated` and as `sharded` are. `masks` counts bytes,
+    and fused kernels do not, divided as `replicated` and as `sharded` are; `step_copies` and, of 4
+    bytes, `wide_step_copies` are those of an activation in steps. `masks` counts bytes,
     one an element, that dropout keeps, divided as `replicated`.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
@@ -161,6 +162,8 @@ class ActivationElements:
     routed: float = 0.0
     norm_copies: float = 0.0
     row_copies: float = 0.0
+    step_copies: float = 0.0
+    wide_step_copies: float = 0.0
     masks: float = 0.0
 
 
@@ -174,12 +177,27 @@ class LayerActivations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationSteps:
+    """What an activation in operations of its own adds to one kernel, per token.
+
+    Elements read and written each way, and kernels of forward; of 4 bytes where `wide`. Divided by
+    tensor parallelism.
+    """
+
+    forward: float
+    backward: float
+    kernel_count: int
+    wide: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwiseTraffic:
     """Elements per token that non-GEMM kernels move through memory in forward (read + write).
 
     `unfused_replicated` and `unfused_sharded` are what plain torch moves beside, which runs each
     step of a norm and of rotary as a kernel of its own: `unfused_kernel_count` of all kernels.
-    `feed_forward_kernel_count` of them follow attention and routing.
+    `feed_forward_kernel_count` of them follow attention and routing. `steps` are of plain torch
+    alone as well.
     """
 
     replicated: float
@@ -189,6 +207,7 @@ class ElementwiseTraffic:
     unfused_sharded: float = 0.0
     unfused_kernel_count: int = 0
     feed_forward_kernel_count: int = 0
+    steps: ActivationSteps | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ CASES = {
     "gemma3_text": {**DENSE, "model_type": "gemma3_text", "head_dim": 16},
     "olmo2": {**DENSE, "model_type": "olmo2"},
     "gpt2": GPT2,
+    "gpt2 with GELU written out": {**GPT2, "activation_function": "gelu_new"},
     "mixtral": {**DENSE, "model_type": "mixtral", "num_local_experts": 4},
     "qwen3_moe": {
         **DENSE,
@@ -109,7 +110,7 @@ def counted_bytes_per_token(fields: dict[str, Any]) -> float:
 def bytes_of(kept: ActivationElements) -> float:
     """Return bytes per token without any parallelism."""
     whole = kept.gathered + kept.replicated + kept.norm_copies + kept.routed
-    divided = kept.sharded + kept.products + kept.row_copies
+    divided = kept.sharded + kept.products + kept.row_copies + kept.step_copies
     return 2.0 * (whole + divided) + 4.0 * kept.float32
 
 

@@ -3,7 +3,7 @@
 eth-easl/sailor sailor/Planner/simulations/validation/clariden@cf2c8e3cc5 (figures copied by hand):
 all runs of whole grids on 64 devices and more, four or eight sequences a micro-batch. Number format
 and recomputation are not stated: 32 bits and none are assumed. Tolerance: 11 % of GPT-Neo's steps;
-27 % of OPT's, whose products have 256 columns on each of four ranks, too few to fill the device: that
+27 % of OPT's, whose products have 256 columns on each of four ranks, too few to fill a device: that
 is not counted. Single sequences wait for a host that the profile takes to be faster, and are
 predicted 22 to 51 % too fast.
 """

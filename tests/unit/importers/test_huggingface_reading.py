@@ -10,6 +10,7 @@ from planner.errors import DocumentError, InputError, UnsupportedModelError
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields
 from planner.schema.model import (
+    Activation,
     Block,
     DenseFeedForward,
     GroupedQueryAttention,
@@ -196,16 +197,17 @@ def test_gpt2_has_layer_norms_biases_learned_positions_and_tied_embeddings():
     graph = model_from_fields(GPT2, name="it")
     block = only_block(graph)
     assert block.norm is graph.final_norm is Norm.LAYER
-    assert block.feed_forward == DenseFeedForward(ffn_size=256, gated=False, bias=True)
+    assert block.feed_forward == DenseFeedForward(
+        ffn_size=256, gated=False, bias=True, activation=Activation.GELU_STEPS
+    )
     assert not block.attention.rotary
     assert graph.learned_position_count == graph.maximum_sequence_length == 1024
     assert graph.tied_embeddings
 
 
 def test_gpt2_inner_width_may_be_stated():
-    assert only_block(model_from_fields({**GPT2, "n_inner": 100}, name="it")).feed_forward == (
-        DenseFeedForward(ffn_size=100, gated=False, bias=True)
-    )
+    block = only_block(model_from_fields({**GPT2, "n_inner": 100}, name="it"))
+    assert block.feed_forward.ffn_size == 100
 
 
 def test_gpt2_may_spell_its_sizes_as_others_do():
