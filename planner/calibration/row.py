@@ -48,10 +48,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Why a run is no row: a reason that others share, and what in this one is to blame."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sorting:
     """The rows of each pair, and how many runs were left out for which reason.
 
-    `read_as` is the stack that runs of a program were priced under whose own is not known.
+    A reason goes with what was to blame in the first run that it holds of. `read_as` is the stack
+    that runs of a program were priced under whose own is not known.
     """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
@@ -76,6 +85,7 @@ def sorted_rows(
         device_profile(device)
     found = Sorting()
     answers = [_row(run) for run in runs]
+    first: dict[str, LeftOut] = {}
     for program, rows in _by_unknown_program(answers).items():
         found.read_as[program] = stack or _closest_stack(rows)
     for answer in answers:
@@ -85,11 +95,12 @@ def sorted_rows(
         if isinstance(wanted, Row):
             found.rows.setdefault(wanted.pair, []).append(wanted)
         else:
-            found.left_out[wanted] += 1
+            one = first.setdefault(wanted.reason, wanted)
+            found.left_out[f"{one.reason}: {one.detail}" if one.detail else one.reason] += 1
     return found
 
 
-def _by_unknown_program(answers: Iterable[Row | str]) -> dict[str, list[Row]]:
+def _by_unknown_program(answers: Iterable[Row | LeftOut]) -> dict[str, list[Row]]:
     """Return the rows whose stack is not known, by the program that they name."""
     programs: dict[str, list[Row]] = {}
     for answer in answers:
@@ -121,21 +132,21 @@ def _read_as(row: Row, read_as: Mapping[str, Stack]) -> Row:
     return replace(row, case=replace(own, others=()))
 
 
-def _row(run: MeasuredRun) -> Row | str:
+def _row(run: MeasuredRun) -> Row | LeftOut:
     """Return the run as a row, or why it is none; bulk runs are left out, as in validation."""
     if run.tier == BULK_TIER:
-        return "bulk"
+        return LeftOut(reason="bulk")
     try:
         case = case_of(run)
     except Unpriced as why:
-        return f"unpriced: {why.reason.name.lower()}"
+        return LeftOut(reason=f"unpriced: {why.reason.name.lower()}", detail=why.detail)
     seconds = measured_seconds(case)
     if isinstance(seconds, SetAside):
-        return f"step: {seconds.name.lower()}"
+        return LeftOut(reason=f"step: {seconds.name.lower()}")
     return Row(case=case, measured_seconds=seconds)
 
 
-def _wanted(row: Row, *, device: str | None, stack: Stack | None) -> Row | str:
+def _wanted(row: Row, *, device: str | None, stack: Stack | None) -> Row | LeftOut:
     if device not in {None, row.pair[0]}:
-        return "another device"
-    return row if stack in {None, row.pair[1]} else "another stack"
+        return LeftOut(reason="another device")
+    return row if stack in {None, row.pair[1]} else LeftOut(reason="another stack")

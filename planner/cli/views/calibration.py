@@ -47,5 +47,13 @@ def _left_out_table(left_out: dict[str, int]) -> Table:
     table.add_column("not learnt from")
     table.add_column("runs", justify="right")
     for reason, count in left_out.items():
-        table.add_row(Text(reason.replace("_", " ")), str(count))
+        table.add_row(Text(_spelled(reason)), str(count))
     return table
+
+
+def _spelled(reason: str) -> str:
+    """Return a reason's name in words, and what is to blame as it is."""
+    kind, _, rest = reason.partition(": ")
+    name, colon, detail = rest.partition(": ")
+    words = f"{kind}: {name}" if rest else kind
+    return words.replace("_", " ") + colon + detail

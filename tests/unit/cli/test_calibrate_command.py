@@ -155,10 +155,10 @@ def test_runs_of_one_device_can_be_chosen(command, runs, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"gpu": "T4"}', "1 unpriced: sequence"),
+        ('{"gpu": "T4"}', "1 unpriced: sequence: seq_len"),
         ("", "holds no run"),
         (json.dumps({**TORCHTITAN, "tokens_per_s_per_gpu": None}), "1 step: not_measured"),
-        (json.dumps({**TORCHTITAN, "precision": "nvfp4"}), "1 unpriced: precision"),
+        (json.dumps({**TORCHTITAN, "precision": "nvfp4"}), "1 unpriced: precision: nvfp4"),
     ],
 )
 def test_a_file_without_a_fit_is_one_message(command, tmp_path, content, said):
@@ -168,6 +168,23 @@ def test_a_file_without_a_fit_is_one_message(command, tmp_path, content, said):
     assert done.exit_code == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_bad_field_is_named_with_its_value_and_the_remedy(command, runs, tmp_path):
+    """Of two rows the first is shown, where nothing can be fitted and beside what was learnt."""
+    bad = [json.dumps({**TORCHTITAN, "mbs": value}) for value in (-3, "many")]
+    alone, beside = tmp_path / "bad.jsonl", tmp_path / "both.jsonl"
+    alone.write_text("\n".join(bad))
+    beside.write_text("\n".join([runs.read_text().strip(), *bad]))
+    refused = command("calibrate", alone, "--out", tmp_path / "ours.yaml").stderr
+    assert "2 unpriced: field: " in refused
+    for words in ("line 1", "mbs", "-3", "greater than or equal to 1"):
+        assert words in refused
+    told = command("calibrate", beside, "--out", tmp_path / "ours.yaml", "--json").fields
+    (reason,) = told["left_out"]
+    assert told["left_out"][reason] == 2
+    assert "mbs" in reason
+    assert "-3" in reason
 
 
 @pytest.mark.parametrize("place", ["ours.json", "nowhere/ours.yaml"])
