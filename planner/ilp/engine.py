@@ -2,7 +2,7 @@
 
 Effort: the work that an engine may still do, as a count, and the user's limit of time.
 
-What takes time is counted where it is done (labels, patterns, cells of dynamic programs), in units
+What takes time is counted where it is done (sets of layers, cells of dynamic programs), in units
 of about a microsecond of one core. Counts are the same on every machine and under any load, and so
 are the answers. The deadline is the job's own limit: past it everything ends, and what is known by
 then is the answer.

@@ -11,10 +11,17 @@ leaves is in no plan below it, and few are left once the bound is close: they ar
 technique is known from vehicle routing (Baldacci, Christofides and Mingozzi 2008,
 doi:10.1007/s10107-007-0178-5).
 
-Listing: the patterns of one load of a rank, by letting choices take over layers in turn.
+Layer sets: the ways to hold one load of a rank, by letting choices take over layers in turn.
 
-With the load known, so is what memory every set of layers comes to, and what it costs to bring that
-to the rank's room.
+All layers begin under the base of their kind, a choice whose reduced cost is least. With the load
+known, so is what memory every set of layers comes to, and what it costs to bring that to the rank's
+room. Left out is
+L1. a set whose reduced cost, with what its memory costs at the least, exceeds the gap;
+L2. one that exceeds a limit even if all layers that are left take the least of it;
+L3. one that another with as many layers of each kind or fewer equals or beats in what is compared:
+    whatever completes the one completes the other.
+Patterns are compared by fill, pace, end and memory, packings (`planner.ilp.stage_knapsack`) by cost
+and memory.
 """
 
 from __future__ import annotations
