@@ -43,13 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [grid_of(named[model.name], model) for model in models]
     lines = list(result_lines(found, orders_of(found)))
     lines += [text for model in models for text in ("", f"{model.name}: {model.conditions}.")]
+    lines += missing_lines(models)
     print("\n".join(lines))
     if options.write:
-        missing = named.keys() - {model.name for model in models}
-        if missing:
-            raise SystemExit(f"not written: not measured are {', '.join(sorted(missing))}")
         put("ranks", lines, page=PAGE)
     return 0
+
+
+def missing_lines(models: Sequence[MeasuredModel]) -> list[str]:
+    """Return that models were not measured, where there are such."""
+    known = {contest.name for contest in (*contests(), *unseen_contests())}
+    missing = sorted(known - {model.name for model in models})
+    return ["", f"Not measured: {', '.join(missing)}."] if missing else []
 
 
 def grid_of(contest: Contest, measured: MeasuredModel) -> Grid:

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="no package torch")
 from benchmarks.regret_models import contests, unseen_contests
 from benchmarks.regret_rows import MeasuredModel
 from benchmarks.tuning import by_prediction, outcome, tuned
-from benchmarks.tuning_ranks import grid_of
+from benchmarks.tuning_ranks import grid_of, missing_lines
 from planner.importers.clusters import cluster_from_short_form
 from planner.schema.strategy import Strategy
 from planner.schema.trial import Trial
@@ -18,7 +18,7 @@ STEPS = {1: (0.5, 0.5, 0.5), 2: (0.25, 0.3, 0.2), 4: (0.4, 0.4, 0.4)}
 
 
 @pytest.fixture(scope="module")
-def grid():
+def measured():
     """Three degrees of tensor parallelism that ran, and a strategy that the executor refused."""
     rows = [
         Trial(
@@ -28,13 +28,29 @@ def grid():
         for degree, steps in STEPS.items()
     ]
     refused = Trial(strategy=Strategy(pipeline_parallel_degree=4), refusal="not runnable")
-    measured = MeasuredModel(
+    return MeasuredModel(
         name="dense-wide",
         cluster=cluster_from_short_form("4xcpu-gloo"),
         conditions="by hand",
         rows=(*rows, refused),
     )
+
+
+@pytest.fixture(scope="module")
+def grid(measured):
+    """What was measured, as a table to tune over."""
     return grid_of(contests()[0], measured)
+
+
+def test_models_that_were_not_measured_are_named(measured) -> None:
+    others = [
+        measured.model_copy(update={"name": contest.name})
+        for contest in (*contests(), *unseen_contests())
+        if contest.name not in {"few-experts", "shared-heads"}
+    ]
+    assert missing_lines(others) == ["", "Not measured: few-experts, shared-heads."]
+    both = [measured.model_copy(update={"name": name}) for name in ("few-experts", "shared-heads")]
+    assert missing_lines([*others, *both]) == []
 
 
 def test_strategies_that_ran_are_a_grid_with_their_typical_steps(grid) -> None:
