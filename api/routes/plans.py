@@ -46,10 +46,10 @@ async def create_plan(
     return _operation_response(outcome)
 
 
-@router.get("", responses=documented())
-def list_plans(caller: Reader, plans: Plans, query: Annotated[PlanQuery, Query()]) -> PlanPage:
+@router.get("", response_model=PlanPage, responses=documented())
+def list_plans(caller: Reader, plans: Plans, query: Annotated[PlanQuery, Query()]) -> Response:
     """List plans, the newest first."""
-    return plans.list(caller, query)
+    return Response(plans.list_json(caller, query), media_type="application/json")
 
 
 @router.get("/compare", responses=documented(404))

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from pydantic import JsonValue
 from sqlalchemy.exc import IntegrityError
@@ -24,6 +25,7 @@ from api.errors import (
 )
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
+from api.repositories.plan_table import plan_changes
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository, kept_plan
 from api.schemas import PlanLabelsChange, PlanQuery, PlanRequest
 from api.services.operations import OperationService
@@ -50,6 +52,8 @@ from planner.schema.service import Operation, OperationState, PlanLabels, PlanPa
 DEFAULT_WAIT_SECONDS = 2.0
 COMPARED_PLANS_LIMIT = 6
 _RACES_LIMIT = 5
+# A page of a hundred plans has about 100 kB.
+_REMEMBERED_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,17 @@ class PlanService:
         self._planner = planner
         self._solves = solves
         self._operations = operations
+        self._remembered = lru_cache(maxsize=_REMEMBERED_PAGES)(self._page_json)
+
+    def list_json(self, caller: Caller, query: PlanQuery) -> str:
+        """Return the same as `list` as JSON, remembered until the project's plans change.
+
+        Raises:
+            InputError: if the cursor is none of ours.
+        """
+        with self._database.looking_up() as connection:
+            changes = plan_changes(connection, caller.project_id)
+        return self._remembered(caller.project_id, changes, query)
 
     def list(self, caller: Caller, query: PlanQuery | None = None) -> PlanPage:
         """Return a page of the project's plans, the newest first.
@@ -77,7 +92,12 @@ class PlanService:
         Raises:
             InputError: if the cursor is none of ours.
         """
-        query = query or PlanQuery()
+        return self._page(caller.project_id, query or PlanQuery())
+
+    def _page_json(self, project_id: str, _changes: int, query: PlanQuery) -> str:
+        return self._page(project_id, query).model_dump_json()
+
+    def _page(self, project_id: str, query: PlanQuery) -> PlanPage:
         before = None if query.cursor is None else position(query.cursor)
         wanted = as_kept(
             TableQuery(
@@ -89,7 +109,7 @@ class PlanService:
             )
         )
         with self._database.reading() as session:
-            rows = PlanRepository(session, caller.project_id).page(
+            rows = PlanRepository(session, project_id).page(
                 wanted, before=before, limit=query.limit + 1
             )
         page = rows[: query.limit]

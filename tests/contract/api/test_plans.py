@@ -31,6 +31,29 @@ def test_a_line_of_the_list_says_what_the_plan_gives(client):
     assert line["certificate_status"] == "optimal"
 
 
+def test_a_page_is_made_anew_only_once_the_projects_plans_changed(client):
+    made = client.app.state.services.plans._remembered.cache_info
+    first = a_stored_plan(client)
+
+    def listed(**query):
+        return client.get("/v1/plans", params=query).json()["items"]
+
+    assert listed() == listed()
+    assert listed(limit=1) == listed()
+    assert made().misses == 2
+
+    client.patch(f"/v1/plans/{first}/labels", json={"name": "The first", "notes": "for Monday"})
+    assert [item["name"] for item in listed()] == ["The first"]
+    assert len(listed(text="monday")) == 1
+    client.patch(f"/v1/plans/{first}/labels", json={"notes": ""})
+    assert listed(text="monday") == []
+
+    second = a_stored_plan(client, 32)
+    assert [item["id"] for item in listed()] == [second, first]
+    client.delete(f"/v1/plans/{first}")
+    assert [item["id"] for item in listed()] == [second]
+
+
 def test_pages_hold_every_plan_once(client):
     identifiers = {a_stored_plan(client, batch) for batch in (16, 32, 64, 128, 256)}
     seen, cursor = [], {}
