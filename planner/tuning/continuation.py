@@ -6,7 +6,6 @@ and no trial's steps depend on them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -38,7 +37,7 @@ def continued(kept: Tuning, asked: Tuning, *, path: Path) -> Tuning:
         return asked.model_copy(update={"trials": kept.trials})
     field, before, now = differing
     raise InputError(
-        f"differs from the tuning in {path}, which has {shorten(before)}",
+        f"differs from the tuning in {path}, which has {shorten(_shown(before))}",
         field=_OPTIONS.get(field, field),
         value=_shown(now),
         remedy="give the same to go on, or another file as --out to begin anew",
@@ -73,5 +72,5 @@ def _differences(path: str, before: Any, now: Any) -> Iterator[tuple[str, object
 
 
 def _shown(value: object) -> object:
-    """Return a value that is said to be wrong, also where there is none."""
-    return json.dumps(value) if value is None else value
+    """Return a value as it is said, also where there is none."""
+    return "none" if value is None else value

@@ -13,6 +13,7 @@ import pytest
 from planner.cli.trial import _failure, _measured
 from planner.cli.tune import tune
 from planner.cli.views.tuning import end_lines, trial_line
+from planner.errors import InputError
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import Interval
@@ -287,6 +288,15 @@ def test_a_tuning_does_not_go_on_with_another(command, kept, option):
     assert f"{field}: differs from the tuning in tuning.json, which has " in refused.stderr
     assert "give the same to go on, or another file as --out to begin anew" in refused.stderr
     assert refused.exit_code == 1
+
+
+def test_what_one_of_two_tunings_does_not_say_is_none():
+    had = a_tuning(device="cuda")
+    asked = had.model_copy(update={"device": None})
+    with pytest.raises(InputError, match=r"a\.json, which has cuda \(got none\); give the same"):
+        continued(had, asked, path=Path("a.json"))
+    with pytest.raises(InputError, match=r"a\.json, which has none \(got cuda\); give the same"):
+        continued(asked, had, path=Path("a.json"))
 
 
 def test_a_tuning_goes_on_with_another_budget_and_its_trials():
