@@ -11,7 +11,6 @@ step that was saved before. It knows the size and the checksum of each file.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from executor.errors import CheckpointError
+from executor.replaced_file import replace_file
 from planner.schema.document import Count, Part
 
 RECORD_NAME = "checkpoint.json"
@@ -110,18 +110,9 @@ def kept_steps(directory: Path) -> list[tuple[int, Path]]:
 
 def write_record(directory: Path, record: CheckpointRecord) -> None:
     """Make `record` the checkpoint of `directory`, whole or not at all."""
-    _write(directory / record.folder, record)
-    _write(directory, record)
-
-
-def _write(directory: Path, record: CheckpointRecord) -> None:
-    draft = directory / f"{RECORD_NAME}.draft"
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(record.model_dump(mode="json"), file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, directory / RECORD_NAME)  # noqa: PTH105
-    _sync(directory)
+    text = json.dumps(record.model_dump(mode="json"), indent=1)
+    replace_file(directory / record.folder / RECORD_NAME, text)
+    replace_file(directory / RECORD_NAME, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +206,3 @@ def _crc32(path: Path) -> int:
         while piece := file.read(_READ_BYTES):
             crc = zlib.crc32(piece, crc)
     return crc
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from executor.errors import OF_NO_USE
+from executor.precision import widened
 
 _TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
 _ASSUMED_CLASSES = 64
@@ -187,7 +188,11 @@ def _called(
 
 
 class _OnHost(TorchFunctionMode):
-    """Give torch's functions copies on the host of what lies elsewhere, and note all vectors."""
+    """Give torch's functions copies on the host of what lies elsewhere, and note all vectors.
+
+    What a loss has in 16 bits, as weights beside such logits, is in 32 here: it meets logits of the
+    default format, and what parts differ by shows.
+    """
 
     def __init__(self, vectors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -206,7 +211,8 @@ class _OnHost(TorchFunctionMode):
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.device.type in ("cpu", "meta") else tensor.cpu()
+    here = tensor if tensor.device.type in ("cpu", "meta") else tensor.cpu()
+    return widened(here) if here.is_floating_point() else here
 
 
 def _is_vector(item: object) -> bool:

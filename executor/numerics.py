@@ -63,9 +63,15 @@ class Numerics:
         )
 
     def loss(self, loss_function: LossFunction) -> LossFunction:
-        """Return `loss_function` of logits in their format, scaled."""
-        scaled = loss_function if self.loss_scale is None else self.loss_scale.of(loss_function)
-        return lambda logits, targets: scaled(self._output(logits), targets)
+        """Return `loss_function` of logits in their format, scaled; sums of it have 32 bits."""
+
+        def wide_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            loss: torch.Tensor = tree_map_only(
+                torch.Tensor, widened, loss_function(self._output(logits), targets)
+            )
+            return loss
+
+        return wide_loss if self.loss_scale is None else self.loss_scale.of(wide_loss)
 
     def applied(self) -> AppliedNumerics:
         """Return what the report says."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from executor.replaced_file import replace_file
 from planner.schema.document import Part
 from planner.schema.run import RankReport
 
@@ -29,9 +29,7 @@ class RankOutcome(Part):
 def write_outcome(directory: Path, outcome: RankOutcome) -> None:
     """Write `outcome` whole or not at all: a rank may be killed at any time."""
     path = outcome_path(directory, outcome.rank)
-    draft = path.with_suffix(".draft")
-    draft.write_text(outcome.model_dump_json(), encoding="utf-8")
-    os.replace(draft, path)  # noqa: PTH105
+    replace_file(path, outcome.model_dump_json(), is_synced=False)
 
 
 def read_outcome(directory: Path, rank: int) -> RankOutcome | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from executor.replaced_file import replace_file
 from planner.schema.document import Part
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -58,10 +59,7 @@ def write_place(
         line=_script_line(inner) or "no line of Python",
         is_waiting=has_waited or _is_waiting(inner),
     )
-    path = directory / f"rank-{rank}.place"
-    draft = path.with_suffix(".place-draft")
-    draft.write_text(place.model_dump_json(), encoding="utf-8")
-    draft.replace(path)
+    replace_file(directory / f"rank-{rank}.place", place.model_dump_json(), is_synced=False)
 
 
 def read_places(directory: Path) -> list[RankPlace]:

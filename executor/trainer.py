@@ -31,6 +31,7 @@ from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
 from executor.gradients import LossScale, Treated
 from executor.inference import Inference
+from executor.local_tensor import local_tensor
 from executor.mesh import PIPELINE, RankMesh
 from executor.progress_line import ProgressLine
 from executor.randomness import Draws
@@ -460,12 +461,6 @@ class Trainer:
         """
         if isinstance(loss, DTensor):
             loss = loss.full_tensor()
-        """Return the mean over all ranks that computed a loss; it also waits for the device.
-
-        With it ranks agree whether one of them was asked to end.
-        """
-        if isinstance(loss, DTensor):
-            loss = loss.full_tensor()
         is_asked = self.termination is not None and self.termination.is_asked
         totals = torch.zeros(2, dtype=torch.float64, device=self._device)
         totals[1] = float(is_asked)
@@ -489,8 +484,3 @@ class Trainer:
 def _as_given(batch: Sequence[torch.Tensor | Mapping[str, Any]]) -> Any:
     """Return a mapping that stands alone, else tensors in their order."""
     return batch[0] if len(batch) == 1 else batch
-
-
-def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of `tensor`."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

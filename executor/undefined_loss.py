@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 import torch
 from torch import distributed
-from torch.distributed.tensor import DTensor
 
 from executor.agreement import everyone
 from executor.errors import ModelMismatchError, UndefinedLossError
+from executor.local_tensor import local_tensor
 from planner.schema.run import UndefinedLosses
 
 Reaction = Literal["continue", "skip", "stop"]
@@ -76,5 +76,4 @@ class LossWatch:
 def _is_undefined(loss: torch.Tensor | None) -> bool:
     if loss is None:
         return False
-    local = loss.to_local() if isinstance(loss, DTensor) else loss
-    return not bool(torch.isfinite(local).all())
+    return not bool(torch.isfinite(local_tensor(loss)).all())

@@ -21,9 +21,10 @@ from executor.agent.errors import AgentError, AwayError, RefusedError, StaleErro
 from executor.agent.execution import Execution, Surroundings
 from executor.agent.launching import Launching, LocalLaunching, folder_of, tag_of
 from executor.agent.processes import kill_others
-from executor.agent.run_folder import RunFolder, replace_file
+from executor.agent.run_folder import RunFolder
 from executor.agent.slurm import SlurmLaunching
 from executor.agent.status import StatusLine
+from executor.replaced_file import replace_file
 from planner.schema.lease import Lease
 
 _POLL_SECONDS = 30.0

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from executor.agent.run_folder import Ending, RunFolder, replace_file
+from executor.agent.run_folder import Ending, RunFolder
+from executor.replaced_file import replace_file
 from planner.errors import printable
 from planner.schema.lease import Lease, LeaseResult
 from planner.schema.lifecycle import LeaseState

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from executor.agent.processes import ProcessMark
+from executor.replaced_file import replace_file
 
 EndReason = Literal["completed", "failed", "stopped", "lease_lost"]
 
@@ -153,24 +153,3 @@ class RunFolder:
 def machine_seconds() -> float:
     """Return seconds since this machine booted: one clock for all its processes, never set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def replace_file(path: Path, text: str, *, is_synced: bool = True) -> None:
-    """Write `text` to `path` at once: who reads sees the old or the new, and after a crash too."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        if is_synced:
-            os.fsync(file.fileno())
-    os.replace(draft, path)  # noqa: PTH105
-    if is_synced:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

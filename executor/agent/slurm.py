@@ -19,8 +19,9 @@ from executor.agent.commands import PACKAGE_ROOT
 from executor.agent.configuration import Slurm
 from executor.agent.errors import AgentError
 from executor.agent.processes import TAG
-from executor.agent.run_folder import Command, Ending, EndReason, RunFolder, replace_file
+from executor.agent.run_folder import Command, Ending, EndReason, RunFolder
 from executor.agent.slurm_rows import RowMerger
+from executor.replaced_file import replace_file
 from planner.errors import shorten
 from planner.schema.lease import Lease
 

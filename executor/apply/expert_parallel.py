@@ -34,6 +34,7 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 
+from executor.local_tensor import local_tensor
 from executor.mesh import EXPERT, EXPERT_TENSOR, TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from executor.models.experts import (
@@ -44,7 +45,6 @@ from executor.models.experts import (
     Routed,
     RoutedExperts,
     Transform,
-    local_weight,
 )
 from planner.schema.strategy import Strategy
 
@@ -208,6 +208,6 @@ def expert_shard(sharding: DeviceMesh, parameter: nn.Parameter) -> Shard:
     `sharding` has the ranks as its last axis. Hidden width is what no other axis divides.
     """
     degree = sharding.size(sharding.ndim - 1)
-    here = local_weight(parameter).shape[EXPERT_DIMENSION]
+    here = local_tensor(parameter).shape[EXPERT_DIMENSION]
     hidden = 3 if parameter.ndim == 4 else 1
     return Shard(EXPERT_DIMENSION if here % degree == 0 else hidden)

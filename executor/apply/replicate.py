@@ -14,6 +14,7 @@ from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 
 from executor.errors import UnsupportedPlanError
+from executor.local_tensor import local_gradient
 from executor.mesh import RankMesh
 
 
@@ -87,12 +88,12 @@ class Replica:
         self.unused = {item for item in self._hooked if item.grad is None}
         for parameter in self.unused:
             parameter.grad = torch.zeros_like(parameter)
-        buffer = torch.cat([_local_gradient(item).reshape(-1) for item in self._hooked])
+        buffer = torch.cat([local_gradient(item).reshape(-1) for item in self._hooked])
         buffer.div_(self._degree)
         work = distributed.all_reduce(buffer, group=self._group, async_op=True)
         assert work is not None  # noqa: S101 - always given when asynchronous
         self._reductions.append(_Reduction(work, buffer))
-        sizes = [_local_gradient(item).numel() for item in self._hooked]
+        sizes = [local_gradient(item).numel() for item in self._hooked]
         pieces = torch.split(buffer, sizes)
         for parameter, piece in zip(self._hooked, pieces, strict=True):
             _move_gradient(parameter, piece)
@@ -178,15 +179,9 @@ class Replicas:
             self._waiting.pop(0).reduce()
 
 
-def _local_gradient(parameter: nn.Parameter) -> torch.Tensor:
-    gradient = parameter.grad
-    assert gradient is not None  # noqa: S101 - one has come, or zeros were put there
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
-
-
 def _move_gradient(parameter: nn.Parameter, piece: torch.Tensor) -> None:
     """Let the parameter's gradient be `piece`, a view of the buffer, and free what it was."""
-    local = piece.view(_local_gradient(parameter).shape)
+    local = piece.view(local_gradient(parameter).shape)
     gradient = parameter.grad
     if isinstance(gradient, DTensor):
         local = DTensor.from_local(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import distributed, nn
-from torch.distributed.tensor import DTensor
 
 from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.host_memory import HOST
+from executor.local_tensor import local_gradient
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.strategy import Strategy
@@ -54,7 +54,7 @@ class TiedPair:
 
     def sum_gradients(self) -> None:
         """Give both copies the gradient of the one weight that they stand for."""
-        gradients = [_local_gradient(weight) for weight in self.weights if weight.grad is not None]
+        gradients = [local_gradient(weight) for weight in self.weights if weight.grad is not None]
         if len(gradients) == 2:
             first, second = gradients
             second.copy_(first.add_(second))
@@ -99,9 +99,3 @@ def _weight(model: nn.Module, path: str) -> nn.Parameter:
     weight = module.weight
     assert isinstance(weight, nn.Parameter)  # noqa: S101
     return weight
-
-
-def _local_gradient(weight: nn.Parameter) -> torch.Tensor:
-    gradient = weight.grad
-    assert gradient is not None  # noqa: S101 - asked for where there is one
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

@@ -12,8 +12,9 @@ from typing import Protocol
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn.functional import grouped_mm
+
+from executor.local_tensor import local_tensor
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -110,7 +111,7 @@ class RoutedExperts(nn.Module):
         `counts` says how many rows each of them has. A GPU's never come to the host, but for what
         torch's grouped products do not take.
         """
-        before, after = local_weight(self.gate_up_proj), local_weight(self.down_proj)
+        before, after = local_tensor(self.gate_up_proj), local_tensor(self.down_proj)
         ends = counts.cumsum(0, dtype=torch.int32)
         inner = self._activation(_products(states, before[:, 0], ends))
         if before.shape[1] > 1:
@@ -129,8 +130,3 @@ def _products(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> 
         return grouped_mm(rows, weights.transpose(1, 2), offs=ends)
     pieces = torch.tensor_split(rows, ends[:-1].tolist())
     return torch.cat([piece @ weight.T for piece, weight in zip(pieces, weights, strict=True)])
-
-
-def local_weight(parameter: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of an expert parameter."""
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter

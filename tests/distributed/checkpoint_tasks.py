@@ -18,9 +18,10 @@ import executor.checkpoint_record
 import executor.shared_folder
 from executor.checkpoint import Progress
 from executor.errors import ModelMismatchError
+from executor.local_tensor import local_tensor
 from executor.losses import next_token_loss
 from executor.session import Session
-from executor.trainer import Trainer, local_tensor
+from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.plans import cpu_plan
 from tests.distributed.reference import (

@@ -20,6 +20,8 @@ from executor.losses import (
     next_token_loss,
     target_weights_of,
 )
+from executor.numerics import Numerics
+from tests.builders import a_job
 
 
 def by_hand(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -195,6 +197,28 @@ def test_weights_of_classes_are_found_in_a_loss_that_divides_by_them(
     assert found is not None
     assert found.tolist() == expected
     assert is_mean_of_parts(loss, class_count, ignored_target=-100, target_weights=found)
+
+
+def test_weights_in_16_bits_beside_such_logits_are_found() -> None:
+    """Beside logits in bf16 torch takes weights in bf16 alone, and trials are in fp32."""
+    loss = nn.CrossEntropyLoss(WEIGHTS.bfloat16(), ignore_index=0)
+    assert ignored_target_of(loss, 8) == 0
+    found = target_weights_of(loss, 8, ignored_target=0)
+    assert found is not None
+    assert found.tolist()[1:] == ONES_BUT_6[1:]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_losses_in_16_bits_are_added_and_scaled_in_32(precision: str) -> None:
+    """2 x 2**16, as an fp16 loss of 2 is scaled, is no number of fp16."""
+    numerics = Numerics.of(
+        a_job(precision=precision), None, output_dtype=torch.float16, ignored_target=None
+    )
+    logits = torch.full((1, 2), 2.0, dtype=torch.float16)
+    loss = numerics.loss(lambda given, _targets: given.mean())(logits, torch.zeros(1))
+    scale = 2.0**16 if precision == "fp16" else 1.0
+    assert loss.dtype is torch.float32
+    assert float(loss) == 2.0 * scale
 
 
 def test_a_lone_weight_amid_a_large_vocabulary_is_found() -> None:
