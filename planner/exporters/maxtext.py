@@ -70,11 +70,27 @@ def _settled(plan: Plan, target: str) -> Draft:
 
 
 def _sharded(draft: Draft) -> Draft:
-    """Keep: the axis `fsdp` shards all states, and `data` none; sharers of a sequence shard."""
+    """Keep: the axis `fsdp` shards all states, and `data` none; sharers of a sequence shard.
+
+    The axis `expert` has experts of its own, and is one more over which all else is sharded and the
+    batch is split (`logical_axis_rules` of `configs/base.yml`).
+    """
     if not draft.shares_states:
         return draft
-    allowed = (3,) if draft.strategy.context_parallel_degree > 1 else (0, 3)
-    return with_one_zero_stage(draft, allowed, why="MaxText's axis fsdp shards all states")
+    shares = max(draft.strategy.context_parallel_degree, draft.strategy.expert_parallel_degree) > 1
+    draft = with_one_zero_stage(
+        draft, (3,) if shares else (0, 3), why="MaxText's axis fsdp shards all states"
+    )
+    experts, shard = draft.strategy.expert_parallel_degree, draft.strategy.shard_degree
+    if shard % experts == 0:
+        return draft
+    raise refusal(
+        draft,
+        field="expert_parallel_degree",
+        value=experts,
+        problem=f"MaxText's axis expert is a part of the {shard} ranks that share states",
+        remedy=f"plan with limits.expert_parallel_degree a divisor of {shard}",
+    )
 
 
 def _fields(draft: Draft) -> Fields:
@@ -128,6 +144,7 @@ def _degrees(strategy: Strategy) -> tuple[tuple[str, int], ...]:
     return (
         ("tensor", strategy.tensor_parallel_degree),
         ("context", strategy.context_parallel_degree),
-        ("fsdp", strategy.shard_degree),
+        ("expert", strategy.expert_parallel_degree),
+        ("fsdp", strategy.shard_degree // strategy.expert_parallel_degree),
         ("data", strategy.replicate_degree),
     )

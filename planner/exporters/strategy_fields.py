@@ -272,7 +272,7 @@ _MAXTEXT: Mapping[str, Said] = {
     "context_parallel_kind": Said(
         values=(_RING,), problem="MaxText's exchange of heads is not written here"
     ),
-    "expert_parallel_degree": _none("MaxText's experts have an axis of their own"),
+    "expert_parallel_degree": Said(beside=("zero_stage", "data_parallel_shard_degree")),
     "expert_tensor_parallel_degree": Said(beside=("model",)),
     "data_parallel_replicate_degree": Said(beside=_SHARED),
     "data_parallel_shard_degree": Said(beside=_SHARED),

@@ -61,8 +61,9 @@ class Format:
     `signature` has the ways to know a file: all paths of one of them are there, with the value
     after `=`, or are not, after `!`. `assumed` has what the framework takes where a file says
     nothing, which is said; `fixed` what it always does. `convert` turns the value under a path into
-    that of its word, which numbers of several keys are multiplied into where it ends in `*`. A name
-    in `beside` is a key, or a section none of whose keys is read.
+    that of its word, which numbers of several keys are multiplied into where it ends in `*`; a key
+    may have several words, with blanks between. A name in `beside` is a key, or a section none of
+    whose keys is read.
     """
 
     name: str
@@ -132,7 +133,8 @@ def words_of(table: Format, fields: Mapping[str, Any]) -> Words:
 def _take(table: Format, words: Words, path: str, value: Any) -> None:
     key = _plain(path)
     convert = table.convert.get(key)
-    words.take(table.sets[key], path, convert(value) if convert else value)
+    for word in table.sets[key].split():
+        words.take(word, path, convert(value) if convert else value)
 
 
 def _is_open(table: Format, words: Words, path: str, value: Any) -> bool:
@@ -161,7 +163,11 @@ def _unknown(title: str, paths: list[str]) -> str:
 
 def _places(table: Format) -> dict[str, str]:
     """Return where each word is said first, for messages on what a file leaves out."""
-    return {word.rstrip("*"): path for path, word in reversed(list(table.sets.items()))}
+    return {
+        word.rstrip("*"): path
+        for path, words in reversed(list(table.sets.items()))
+        for word in words.split()
+    }
 
 
 def _plain(path: str) -> str:

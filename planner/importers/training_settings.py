@@ -208,6 +208,15 @@ def _schedule(words: Words, pipeline: int) -> tuple[int, PipelineSchedule]:
     return virtual, PipelineSchedule.INTERLEAVED if virtual > 1 else schedule
 
 
+def _shard(words: Words) -> int:
+    """Return the ranks that share states as the file has them, -1 for all that are left.
+
+    An axis of experts (MaxText's) is one more over which they do.
+    """
+    shard = words.size("shard", -1, minimum=-1)
+    return shard * max(words.size("expert_axis", 1, minimum=-1), 1) if shard > 0 else shard
+
+
 def _data(words: Words, setting: Setting, sharding: Sharding, data: int) -> tuple[int, int]:
     """Return replicas and the ranks that share states, whose product is `data`."""
     stated = words.optional_size("data", minimum=-1)
@@ -219,12 +228,12 @@ def _data(words: Words, setting: Setting, sharding: Sharding, data: int) -> tupl
         replicate = words.size("node_count")
     if group > 0:
         replicate = data // group
-    if replicate == -1 and words.size("shard", -1, minimum=-1) > 0:
-        replicate = data // words.size("shard")
+    shard = _shard(words)
+    if replicate == -1 and shard > 0:
+        replicate = data // shard
     if not sharding.stage and "shard" not in words:
         return data, 1
     replicate = max(replicate or 1, 1)
-    shard = words.size("shard", -1, minimum=-1)
     left, rest = divmod(data, replicate)
     if rest or (shard > 0 and shard != left) or (group > 0 and group != left):
         raise _not_the_devices(words, "shard" if "shard" in words else "replicate", setting, left)

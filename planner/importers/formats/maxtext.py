@@ -51,7 +51,7 @@ MAXTEXT = Format(
                 ("fsdp", "shard"),
                 ("tensor", "tensor"),
                 ("context", "context"),
-                ("expert", "expert"),
+                ("expert", "expert* expert_axis"),
                 ("pipeline", "pipeline"),
             )
         },

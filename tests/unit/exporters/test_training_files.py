@@ -312,6 +312,17 @@ def test_nanotrons_sections() -> None:
     }
 
 
+def test_maxtext_has_experts_on_an_axis_of_the_ranks_that_share_states() -> None:
+    strategy = {"expert_parallel_degree": 4, "data_parallel_shard_degree": 16, "zero_stage": 3}
+    found = fields("maxtext", strategy, model="mixtral-8x7b")
+    axes = {name: value for name, value in found.items() if value != 1 and "_parallelism" in name}
+    assert axes == {
+        "ici_expert_parallelism": 4,
+        "ici_fsdp_parallelism": 2,
+        "dcn_fsdp_parallelism": 2,
+    }
+
+
 def test_maxtext_counts_devices_that_split_a_sequence() -> None:
     strategy = {
         "tensor_parallel_degree": 4,
