@@ -20,6 +20,10 @@ _TOWERS_ON_THE_FIRST_STAGE = frozenset(
 )
 # Stages of a hybrid are cut by bars in `--hybrid-layer-pattern`, from Megatron-LM 0.16 on.
 _HYBRID_STAGES = frozenset({"megatron-lm"})
+# Programs that spread the layers of `hybrid_override_pattern` evenly, without virtual stages:
+# `models/mamba/mamba_provider.py` of Megatron-Bridge 0.3.1, which names no other pattern, and
+# `models/hybrid/hybrid_layer_allocation.py` (`select_pipeline_segment`) of Megatron-Core.
+_EVEN_HYBRID_STAGES = frozenset({"megatron-bridge", "nemo", "nemo-rl-megatron"})
 _NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2", "nanotron"})
 # `models/common/decoder.py` of torchtitan 0.3.0 refuses tied embeddings in a pipeline, and
 # `models/qwen3/model/model.py` of 0.2.2 asserts that each stage has both.
@@ -42,7 +46,8 @@ def _layers_obstacle(graph: ModelGraph, target: str) -> str | None:
             f"its stages are of one decoder, and the {graph.tower_block_count} encoder blocks of "
             f"{graph.name} are read across by its decoder"
         )
-    if graph.is_hybrid and (target not in _HYBRID_STAGES or block_letters(graph) is None):
+    cut = target in _HYBRID_STAGES | _EVEN_HYBRID_STAGES
+    if graph.is_hybrid and (not cut or block_letters(graph) is None):
         return (
             f"its stages are of whole layers, of which {graph.name} has "
             f"{graph.decoder_layer_count} in {graph.block_count} blocks"
@@ -81,6 +86,8 @@ def with_stages_that_it_has(draft: Draft) -> Draft:
             f"its first stage holds the whole tower, and the plan's holds {held} of "
             f"{graph.name}'s {graph.tower_block_count} tower blocks"
         )
+    if problem is None and draft.target in _EVEN_HYBRID_STAGES:
+        problem = _uneven_hybrid(strategy, graph)
     if problem is None:
         return draft
     raise refusal(
@@ -90,6 +97,22 @@ def with_stages_that_it_has(draft: Draft) -> Draft:
         problem=problem,
         remedy="plan with limits.pipeline_parallel_degree 1",
     )
+
+
+def _uneven_hybrid(strategy: Strategy, graph: ModelGraph) -> str | None:
+    """Return why stages of as many layers each are not the plan's, None where they are."""
+    letters = block_letters(graph) if graph.is_hybrid else None
+    if letters is None:
+        return None
+    if strategy.virtual_degree > 1:
+        return f"its hybrids have no virtual stages, and the plan has {strategy.virtual_degree}"
+    rest = iter(letters)
+    blocks = [stage.block_count for stage in strategy.stages or ()]
+    layers = [sum(len(next(rest)) for _ in range(count)) for count in blocks]
+    if len(set(layers)) == len(set(blocks)) == 1:
+        return None
+    listed = ", ".join(map(str, layers))
+    return f"its stages have as many layers each, and the plan's of {graph.name} have {listed}"
 
 
 def decoder_counts(strategy: Strategy, graph: ModelGraph) -> list[int]:

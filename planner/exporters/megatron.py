@@ -85,8 +85,13 @@ def _blocks(count: int) -> str:
 
 
 def stage_layout(draft: Draft) -> str | None:
-    """Return the layout of the plan's stages, None where all hold as many decoder blocks."""
+    """Return the layout of the plan's stages, None where all hold as many decoder blocks.
+
+    A hybrid has none: its pattern is cut, or spread evenly.
+    """
     strategy = draft.strategy
+    if draft.plan.model.resolved.is_hybrid:
+        return None
     counts = decoder_counts(strategy, draft.plan.model.resolved)
     if strategy.pipeline_parallel_degree == 1 or len(set(counts)) == 1:
         return None

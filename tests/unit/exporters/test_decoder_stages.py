@@ -115,11 +115,13 @@ def test_pipelines_behind_towers_are_read_back(target: str, counts: tuple[int, .
         ("qwen2-vl-7b", "megatron-lm", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
         ("flan-t5-xxl", "megatron-lm", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
         ("flan-t5-xxl", "torchtitan", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
-        ("nemotron-h-56b", "megatron-bridge", (32, 32), "118 in 64 blocks"),
+        ("nemotron-h-56b", "megatron-bridge", (16, 16, 16, 16), "have 29, 30, 29, 30"),
         ("nemotron-h-56b", "torchtitan", (32, 32), "118 in 64 blocks"),
         ("qwen2-vl-7b", "nanotron", (39, 21), "32 of qwen2-vl-7b's 60 blocks are of a tower"),
         ("nemotron-h-56b", "nanotron", (32, 32), "118 in 64 blocks"),
-        ("nemotron-h-56b", "nemo", (32, 32), "118 in 64 blocks"),
+        ("nemotron-h-56b", "nemo", (16, 16, 16, 16), "have 29, 30, 29, 30"),
+        ("nemotron-h-56b", "nemo-rl-megatron", (16, 16, 16, 16), "have 29, 30, 29, 30"),
+        ("nemotron-h-56b", "verl-megatron", (32, 32), "118 in 64 blocks"),
         ("qwen2-vl-7b", "nemo-rl-megatron", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
     ],
 )
@@ -278,8 +280,18 @@ def test_megatrons_number_of_layers_is_the_decoders() -> None:
     [
         target
         for target, fields in STRATEGY_FIELDS.items()
-        if fields["pipeline_parallel_degree"].values != (1,) and target != "megatron-lm"
+        if fields["pipeline_parallel_degree"].values != (1,)
+        and target not in {"megatron-lm", "megatron-bridge", "nemo", "nemo-rl-megatron"}
     ],
 )
 def test_every_other_program_with_pipelines_counts_a_hybrids_layers(target: str) -> None:
     assert pipeline_obstacle(resolved_model("nemotron-h-56b").resolved, target) is not None
+
+
+@pytest.mark.parametrize("target", ["megatron-bridge", "nemo", "nemo-rl-megatron"])
+def test_stages_of_a_hybrid_that_hold_as_many_layers_need_no_layout(target: str) -> None:
+    """59 layers of either half of nemotron-h-56b, which are 32 blocks each."""
+    _, made = exported(staged(32, 32), "nemotron-h-56b", target)
+    text = made.files[0].text
+    assert "pipeline_model_parallel_size" in text
+    assert "layout" not in text
