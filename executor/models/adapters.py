@@ -41,7 +41,8 @@ _LEAVE = "leave {field} as LoraConfig has it"
 _REMEDIES = {
     # peft makes "all-linear" of a mixture of transformers' into these, of experts and their router.
     "target_parameters": "adapt linears alone: of a mixture attention's, by "
-    "target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'] in place of 'all-linear'",
+    "target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'] in place of 'all-linear'; experts' "
+    "are trained by transformers' Trainer under meshwright.integrations.hugging_face",
 }
 
 

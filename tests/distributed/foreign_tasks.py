@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
@@ -25,14 +26,14 @@ from tests.distributed.reference import EPSILON, LEARNING_RATE, SEED, global_bat
 STEPS = 3
 
 
-def hugging_face_trainer(*, strategy: dict[str, Any]) -> dict[str, Any]:
-    """Train a Llama in the Trainer as a script does; compare it with plain torch."""
+def hugging_face_trainer(*, strategy: dict[str, Any], adapted: bool = False) -> dict[str, Any]:
+    """Train a Llama, or adapters of experts, in the Trainer; compare with plain torch."""
     from transformers import Trainer, TrainingArguments
 
     from meshwright.integrations.hugging_face import PlanCallback, planned_arguments
 
-    plan = llama_plan(strategy)
-    model = loaded_llama(plan)
+    plan = adapted_plan(strategy) if adapted else llama_plan(strategy)
+    model = adapted_mixture() if adapted else loaded_llama(plan)
     rows = [{"input_ids": row, "labels": row} for row in training_rows()]
     arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer())
     if arguments.fsdp or arguments.parallelism_config:
@@ -41,7 +42,7 @@ def hugging_face_trainer(*, strategy: dict[str, Any]) -> dict[str, Any]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         trainer.train()
-    plain, losses = plain_run()
+    plain, losses = plain_run(adapted_mixture if adapted else llama)
     return {
         "said": [line for line in said.getvalue().splitlines() if not line.startswith("{")],
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
@@ -182,6 +183,25 @@ def llama() -> nn.Module:
     return hugging_face_model("llama", tied=False)
 
 
+def adapted_plan(strategy: dict[str, Any]) -> Plan:
+    """Return the plan of `strategy` for adapters of a small Mixtral."""
+    graph = hugging_face_graph("mixtral", tied=False)
+    return cpu_plan(model=graph, adapters={"rank": 4}, **strategy)
+
+
+def adapted_mixture() -> nn.Module:
+    """Return a Mixtral with LoRA of queries and of its experts' weights, alike each time."""
+    torch.manual_seed(SEED)
+    config = LoraConfig(
+        r=4,
+        target_modules=["q_proj"],
+        target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+    )
+    model = hugging_face_model("mixtral", tied=False)
+    wrapped: nn.Module = get_peft_model(model, config, autocast_adapter_dtype=False)
+    return wrapped
+
+
 def loaded_llama(plan: Plan) -> nn.Module:
     """Return the Llama, loaded from files where transformers is to split it at load."""
     from transformers import AutoModelForCausalLM
@@ -303,9 +323,9 @@ def _let_accelerate_shard() -> None:
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_HPU
 
 
-def plain_run() -> tuple[nn.Module, list[float]]:
+def plain_run(build: Callable[[], nn.Module] = llama) -> tuple[nn.Module, list[float]]:
     """Train on the same rows with transformers and torch alone, on one rank."""
-    model, losses = llama(), []
+    model, losses = build(), []
     optimizer = undecayed(model.parameters())
     for inputs, _ in global_batches(0, STEPS):
         loss = model(input_ids=inputs, labels=inputs).loss

@@ -58,3 +58,14 @@ def test_rows_grouped_by_length_train_and_evaluate_as_in_plain_torch(
     assert answer["parameter_error"] <= EXACT
     assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
     assert answer["eval_losses"] == pytest.approx(answer["plain_eval_losses"], rel=SUMMED)
+
+
+@pytest.mark.parametrize("strategy", [REPLICAS, ZERO3], ids=["replicas", "zero3"])
+def test_adapters_of_experts_train_as_with_plain_peft(
+    two_ranks: RankGroup, strategy: Fields
+) -> None:
+    answer = two_ranks.run("hugging_face_trainer", strategy=strategy, adapted=True)
+    assert answer["parameter_error"] <= EXACT
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
+    assert len(set(answer["losses"])) == 3
+    assert answer["said"][-2].startswith("not as planned: adapters of mlp.experts.")
