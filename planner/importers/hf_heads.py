@@ -50,7 +50,8 @@ class EncoderHeads:
     `dense`: a classifier of sequences has a product of its own after the pooler's. `dense_choice`:
     so has one of multiple choices, and with `dense_classes` one of sequences. `answers`: places of
     answers are found by one product. `own_embedding` is the field, and what it is unless told, of
-    the width of an embedding that the logits have to themselves.
+    the width of an embedding that the logits have to themselves. `second_bias`: the head holds the
+    bias of the logits twice, which are one as long as it is tied to the embedding.
     """
 
     pooler: Literal["base", "classes", "always", "never"] = "base"
@@ -62,6 +63,7 @@ class EncoderHeads:
     answers: bool = True
     dense_classes: bool = True
     own_embedding: tuple[str, int] | None = None
+    second_bias: bool = True
 
 
 def label_count(fields: Fields) -> int:
@@ -153,11 +155,12 @@ def _predicting(
 ) -> ModelGraph:
     """Return `graph` with the head that predicts masked tokens, by way of a product and a norm."""
     transform = Product(inner_size=graph.hidden_size, outer_size=width, bias=True)
+    twice = heads.second_bias and not tied
     before = Entry(
         products=(*first, transform) if heads.transform else first,
         norm=Norm.LAYER,
         norm_widths=(width,) if heads.transform else (),
-        table_elements=more,
+        table_elements=more + (graph.vocabulary_size if twice else 0),
     )
     return graph.model_copy(
         update={

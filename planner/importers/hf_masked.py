@@ -90,6 +90,7 @@ class _Keys:
 
 _ROBERTA = _Kind(heads=EncoderHeads(next_sentence=False), first_position=_ROBERTA_FIRST_POSITION)
 _POOLED_NEVER = EncoderHeads(pooler="never", next_sentence=False)
+_POOLED_NEVER_ONE_BIAS = replace(_POOLED_NEVER, second_bias=False)
 
 
 def _tapas_tables(fields: Fields, width: int) -> int:
@@ -231,7 +232,12 @@ def big_bird_keys(fields: Fields) -> _Keys | None:
 _ROBERTA_HEADS = EncoderHeads(next_sentence=False)
 _XLM = _Kind(
     heads=EncoderHeads(
-        pooler="never", transform=False, next_sentence=False, answers=False, dense_classes=False
+        pooler="never",
+        transform=False,
+        next_sentence=False,
+        answers=False,
+        dense_classes=False,
+        second_bias=False,
     ),
     width="emb_dim",
     head_count="n_heads",
@@ -254,17 +260,17 @@ _KINDS: dict[str, _Kind] = {
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
     "distilbert": _Kind(
-        heads=_POOLED_NEVER,
+        heads=_POOLED_NEVER_ONE_BIAS,
         width="dim",
         head_count="n_heads",
         layers="n_layers",
         ffn="hidden_dim",
         type_count=None,
     ),
-    "electra": _Kind(heads=_POOLED_NEVER, embedding=("embedding_size", 128)),
+    "electra": _Kind(heads=_POOLED_NEVER_ONE_BIAS, embedding=("embedding_size", 128)),
     "ernie": _Kind(tables=_task_table),
     "esm": _Kind(
-        heads=EncoderHeads(next_sentence=False, contacts=True),
+        heads=EncoderHeads(next_sentence=False, contacts=True, second_bias=False),
         positions=1026,
         type_count=None,
         embedding_norm=False,
@@ -272,7 +278,7 @@ _KINDS: dict[str, _Kind] = {
     ),
     "flaubert": replace(_XLM, pre_norm=True, ends_normed=False),
     "gte": _Kind(
-        heads=EncoderHeads(pooler="classes", next_sentence=False),
+        heads=EncoderHeads(pooler="classes", next_sentence=False, second_bias=False),
         positions=8192,
         learned=False,
         type_count=1,
@@ -316,7 +322,11 @@ _KINDS: dict[str, _Kind] = {
         keys=_landmark_keys,
     ),
     "rembert": _Kind(
-        heads=EncoderHeads(next_sentence=False, own_embedding=("output_embedding_size", 1664)),
+        heads=EncoderHeads(
+            next_sentence=False,
+            own_embedding=("output_embedding_size", 1664),
+            second_bias=False,
+        ),
         embedding=("input_embedding_size", 256),
     ),
     "roberta": _ROBERTA,

@@ -103,6 +103,20 @@ def test_parameters_are_those_of_the_class_that_is_named(model_type, named, size
     assert counted(fields) == reference_parameter_count(fields)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "named", "sizes"),
+    [
+        pytest.param(*case, id=case[0])
+        for case in HEADS
+        if case[1].endswith(("ForMaskedLM", "WithLMHeadModel", "GenerationDecoder"))
+    ],
+)
+def test_a_head_that_is_not_tied_has_as_many_biases_as_its_class(model_type, named, sizes):
+    fields = {"model_type": model_type, "architectures": [named], **sizes}
+    fields["tie_word_embeddings"] = False
+    assert counted(fields) == reference_parameter_count(fields)
+
+
 @pytest.mark.parametrize(("model_type", "named"), BY_DEFAULT)
 def test_a_default_configuration_has_the_parameters_of_the_class_or_says_that_it_has_others(
     model_type, named
