@@ -38,7 +38,7 @@ from executor.losses import next_token_loss
 from executor.optimizers import adamw
 from executor.rank_main import LEARNING_RATE, die_with_launcher
 from executor.session import Session
-from planner.importers.huggingface import graph_from_huggingface
+from planner.importers.hugging_face.config_json import graph_from_huggingface
 from planner.planning import plan
 from planner.requests.references import read_cluster
 from planner.requests.resolution import model_document

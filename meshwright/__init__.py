@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from planner.errors import MissingExtraError as MissingExtraError
     from planner.errors import SolverError as SolverError
     from planner.errors import VerificationError as VerificationError
-    from planner.importers.cluster_formats import cluster_from_output as cluster_from_output
+    from planner.importers.cluster.formats import cluster_from_output as cluster_from_output
     from planner.planning import estimate as estimate
     from planner.planning import estimates as estimates
     from planner.planning import plan as plan
@@ -120,7 +120,7 @@ _HOMES = {
         "VerificationError",
     ),
     "planner.answers.frontier": ("frontier",),
-    "planner.importers.cluster_formats": ("cluster_from_output",),
+    "planner.importers.cluster.formats": ("cluster_from_output",),
     "planner.requests.inquiry": ("Inquiry",),
     "planner.planning": ("estimate", "estimates", "plan"),
     "planner.requests.references": ("read_cluster", "read_model"),

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from api.dashboard.quantities import memory, words
 from api.dashboard.submission import DEFAULTS, values_of
-from planner.importers.cloud_instances import cloud_instance
+from planner.importers.cluster.cloud_instances import cloud_instance
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Infeasible, Overflow, Relaxation
 

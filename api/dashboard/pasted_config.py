@@ -13,8 +13,8 @@ import zlib
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting, TrainingConfig
+from planner.importers.training.config import Setting, TrainingConfig
+from planner.importers.training.files import config_from_text
 from planner.planning import estimate
 from planner.schema.job import Job
 from planner.schema.plan import Estimate, Plan

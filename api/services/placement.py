@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.errors import InputError
-from planner.importers.discovered import device_called
+from planner.importers.cluster.discovered import device_called
 from planner.schema.agent import AgentReport
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.plan import Plan

@@ -11,7 +11,7 @@ from planner.errors import InputError
 from planner.exporters.draft import Draft
 from planner.exporters.fully_sharded import is_sharded
 from planner.exporters.job_fields import unwritten_adapters
-from planner.importers.huggingface import graph_from_huggingface
+from planner.importers.hugging_face.config_json import graph_from_huggingface
 from planner.schema.plan import Plan
 
 _TENSOR_AXIS = "tp"  # as transformers and Accelerate name it

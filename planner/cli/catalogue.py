@@ -13,7 +13,7 @@ from planner.cli.options import JsonOption
 def models(json: JsonOption = False) -> None:
     """List the models that are known by name, and the types of config.json that can be read."""
     from planner.cli.views.catalogue import model_facts, models_view
-    from planner.importers.huggingface import model_types
+    from planner.importers.hugging_face.config_json import model_types
 
     facts, types = model_facts(), model_types()
     if json:

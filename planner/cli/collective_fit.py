@@ -24,7 +24,7 @@ from planner.cost.collectives import (
 from planner.cost.configuration import Floats
 from planner.errors import InputError
 from planner.hardware import cluster_hardware, device_profile
-from planner.importers.nccl_tests import CollectiveTable
+from planner.importers.cluster.nccl_tests import CollectiveTable
 from planner.network import Level
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.figures import CollectiveFigure

@@ -12,9 +12,9 @@ from planner.cli.options import JsonOption
 from planner.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.importers.cluster_formats import ClusterFormat, Told
-    from planner.importers.discovered import Discovered
-    from planner.importers.known_devices import KnownDevice
+    from planner.importers.cluster.discovered import Discovered
+    from planner.importers.cluster.formats import ClusterFormat, Told
+    from planner.importers.cluster.known_devices import KnownDevice
     from planner.schema.cluster import Cluster
 
 FORMAT_NAMES = (
@@ -74,7 +74,7 @@ def discover(  # noqa: PLR0913  (one parameter per option)
     from planner.cli.console import print_document
     from planner.cli.profile import write_cluster
     from planner.hardware import cluster_hardware
-    from planner.importers.cluster_formats import Told
+    from planner.importers.cluster.formats import Told
 
     known = _profile_of(device)
     told = Told(
@@ -96,8 +96,8 @@ def discover(  # noqa: PLR0913  (one parameter per option)
 
 def _profile_of(device: str | None) -> KnownDevice | None:
     """Return the profile that is told, by its own name, a shorter one or that of a product."""
-    from planner.importers.discovered import device_called
-    from planner.importers.known_devices import KnownDevice, devices_fitting, known_device
+    from planner.importers.cluster.discovered import device_called
+    from planner.importers.cluster.known_devices import KnownDevice, devices_fitting, known_device
 
     if device is None:
         return None
@@ -109,9 +109,9 @@ def _profile_of(device: str | None) -> KnownDevice | None:
 def _found(
     sources: list[str], *, form: ClusterFormat | None, told: Told, collective: str | None
 ) -> Discovered:
-    from planner.importers.cluster_formats import cluster_from_output, format_of
-    from planner.importers.discovered import text_of
-    from planner.importers.this_machine import discover_here
+    from planner.importers.cluster.discovered import text_of
+    from planner.importers.cluster.formats import cluster_from_output, format_of
+    from planner.importers.cluster.this_machine import discover_here
 
     if not sources:
         return discover_here(device=told.device)
@@ -136,8 +136,8 @@ def _fitted(
     contents: list[tuple[str, bytes]], *, device: str | None, collective: str | None
 ) -> Discovered:
     from planner.cli.collective_fit import fitted_cluster
-    from planner.importers.discovered import Discovered, device_called, text_of
-    from planner.importers.nccl_tests import collective_tables
+    from planner.importers.cluster.discovered import Discovered, device_called, text_of
+    from planner.importers.cluster.nccl_tests import collective_tables
 
     tables = [
         table
@@ -159,7 +159,7 @@ def _fitted(
 
 
 def _content(source: str) -> bytes:
-    from planner.importers.discovered import TEXT_LIMIT
+    from planner.importers.cluster.discovered import TEXT_LIMIT
     from planner.schema.files import file_content, readable
 
     if source != "-":

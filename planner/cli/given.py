@@ -74,8 +74,8 @@ def read_given(
     """
     if path.suffix.lower() in _OWN_SUFFIXES and _is_own(path):
         return Given(strategy=read_strategy(path), job=read_job_of(path), names={})
-    from planner.importers.training import strategy_from
-    from planner.importers.training_config import Setting
+    from planner.importers.training.config import Setting
+    from planner.importers.training.files import strategy_from
 
     setting = Setting(
         graph=model.resolved,
@@ -98,7 +98,7 @@ def in_words(text: str, names: Mapping[str, str]) -> str:
 
 def _is_own(path: Path) -> bool:
     """Return whether the mapping at `path` is a strategy or plan of ours, or nothing known."""
-    from planner.importers.training import is_foreign
+    from planner.importers.training.files import is_foreign
     from planner.schema.document import read_fields
 
     return not is_foreign(read_fields(path))

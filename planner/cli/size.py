@@ -111,7 +111,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
 
 def _devices(names: list[str]) -> list[str]:
     """Return the profiles of the devices that are told, and say which short names were read how."""
-    from planner.importers.known_devices import known_device
+    from planner.importers.cluster.known_devices import known_device
 
     known = [known_device(name, field="--device") for name in names]
     for one in known:

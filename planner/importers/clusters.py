@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planner.importers.discovered import TEXT_LIMIT
-from planner.importers.short_form import read_short_form
+from planner.importers.cluster.discovered import TEXT_LIMIT
+from planner.importers.cluster.short_form import read_short_form
 from planner.schema.cluster import Cluster
 from planner.schema.document import read_fields
 from planner.schema.files import file_content
@@ -40,7 +40,7 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
     if path.suffix in _DOCUMENTS:
         fields = read_fields(path)
         if _JOBS & fields.keys() and "node_groups" not in fields:
-            from planner.importers.cluster_formats import job_cluster  # noqa: PLC0415
+            from planner.importers.cluster.formats import job_cluster  # noqa: PLC0415
 
             asked = job_cluster(fields, path.name)
             return asked.cluster.model_dump(mode="json"), asked.cluster, asked.notes
@@ -50,7 +50,7 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
             return fields, cluster_from_fields(fields, source=str(path)), ()
     elif path.is_dir():
         read_fields(path)  # says that it is one
-    from planner.importers.cluster_formats import cluster_from_output  # noqa: PLC0415
+    from planner.importers.cluster.formats import cluster_from_output  # noqa: PLC0415
 
     content = file_content(path, bytes_limit=TEXT_LIMIT, too_large="give one command's output")
     found = cluster_from_output(content, source=str(path))
@@ -58,7 +58,7 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
 
 
 def _refuse_look_alike(path: Path) -> None:
-    from planner.importers.cluster_formats import refuse_look_alike  # noqa: PLC0415
+    from planner.importers.cluster.formats import refuse_look_alike  # noqa: PLC0415
 
     content = file_content(path, bytes_limit=TEXT_LIMIT, too_large="give one cluster's document")
     refuse_look_alike(content.decode(errors="replace"), source=str(path))

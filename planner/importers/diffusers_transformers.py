@@ -16,8 +16,8 @@ from typing import Any
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields
-from planner.importers.hf_attention import layer_count
-from planner.importers.hf_decoder import runs
+from planner.importers.hugging_face.attention import layer_count
+from planner.importers.hugging_face.decoder import runs
 from planner.schema.model import (
     Block,
     BlockRun,

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from planner.errors import DocumentError, InputError
 from planner.importers.checkpoint_files import known_file
 from planner.importers.fields import LAYER_LIMIT, require_at_most, require_divides
-from planner.importers.huggingface import graph_from_huggingface
+from planner.importers.hugging_face.config_json import graph_from_huggingface
 from planner.schema.document import parse_fields, read_fields
 from planner.schema.model import (
     CrossAttention,

@@ -13,9 +13,9 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, check_precision, cluster_hardware
+from planner.importers.cluster.short_form import read_short_form
 from planner.importers.clusters import cluster_from_fields
 from planner.importers.models import model_from_fields, model_names, read_model
-from planner.importers.short_form import read_short_form
 from planner.schema.cluster import Cluster
 from planner.schema.document import check_values
 from planner.schema.job import Job, OffloadStore, Stack

@@ -14,7 +14,7 @@ from itertools import cycle
 
 from pydantic import ValidationError
 
-from planner.importers.hf_activation import activated_by
+from planner.importers.hugging_face.activation import activated_by
 from planner.importers.models import model_names, read_model
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import (

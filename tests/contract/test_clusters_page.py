@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.hardware import device_names, device_profile
-from planner.importers.cloud_instances import cloud_instances
-from planner.importers.short_form import read_short_form
+from planner.importers.cluster.cloud_instances import cloud_instances
+from planner.importers.cluster.short_form import read_short_form
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ import yaml
 
 import planner.planning as planner
 from planner.importers.clusters import cluster_from_short_form
-from planner.importers.huggingface import model_types
+from planner.importers.hugging_face.config_json import model_types
 from planner.importers.models import model_from_fields
 from planner.requests.resolution import cluster_document, model_document
 from planner.schema.plan import Plan

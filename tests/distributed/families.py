@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from planner.importers.huggingface import graph_from_huggingface
+from planner.importers.hugging_face.config_json import graph_from_huggingface
 from planner.schema.model import ModelGraph
 from tests.distributed.plans import FEWEST_BLOCKS, SEQUENCE_LENGTH
 

@@ -16,8 +16,8 @@ import pytest
 from planner.errors import InputError
 from planner.exporters.canonical import canonical
 from planner.exporters.registry import export
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_text
 from tests.unit.exporters.plans import plan_of
 from tests.unit.exporters.strategies import BATCH, random_strategy
 

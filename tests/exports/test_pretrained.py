@@ -20,7 +20,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from planner.importers.huggingface import graph_from_huggingface
+from planner.importers.hugging_face.config_json import graph_from_huggingface
 from tests.distributed.fine_tuning import (
     CORPUS,
     FP32_LOGITS,

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig
 from transformers.models.auto import modeling_auto
 
-from planner.importers.hf_readers import READERS
+from planner.importers.hugging_face.readers import READERS
 from planner.importers.models import model_from_fields
 from planner.workload.model import model_workload
 from tests.golden.further_types import BART, CASES, HEADS, MANY, PICTURES, SIZES

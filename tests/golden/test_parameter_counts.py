@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.importers.huggingface import model_types
+from planner.importers.hugging_face.config_json import model_types
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.workload.model import model_workload
 from tests.draws import of_drawn

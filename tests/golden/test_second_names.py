@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from planner.importers.hf_readers import READERS
+from planner.importers.hugging_face.readers import READERS
 from planner.importers.models import model_from_fields
 from planner.workload.model import model_workload
 from tests.golden.transformers_models import reference_parameter_count

@@ -11,8 +11,8 @@ from planner.cli.app import invoke
 from planner.cli.collective_fit import fitted_cluster
 from planner.cost.collectives import all_reduce_seconds
 from planner.hardware import cluster_hardware
+from planner.importers.cluster.nccl_tests import CollectiveTable, collective_table
 from planner.importers.clusters import read_cluster
-from planner.importers.nccl_tests import CollectiveTable, collective_table
 
 SAMPLES = Path(__file__).parents[1] / "importers" / "samples"
 

@@ -11,8 +11,8 @@ from planner.exporters.canonical import canonical
 from planner.exporters.decoder_stages import pipeline_obstacle
 from planner.exporters.registry import export
 from planner.exporters.strategy_fields import STRATEGY_FIELDS
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_text
 from planner.schema.hybrid_pattern import block_letters
 from planner.schema.strategy import (
     ActivationCheckpointing,

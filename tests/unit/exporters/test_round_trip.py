@@ -10,8 +10,8 @@ import pytest
 from planner.errors import InputError
 from planner.exporters.canonical import canonical
 from planner.exporters.registry import export
-from planner.importers.training import strategy_from
-from planner.importers.training_config import Setting
+from planner.importers.training.config import Setting
+from planner.importers.training.files import strategy_from
 from tests.unit.exporters.plans import plan_of, resolved_model
 from tests.unit.exporters.strategies import BATCH, DEVICES, random_strategy
 

@@ -6,8 +6,8 @@ import pytest
 
 from planner.errors import InputError
 from planner.hardware import cluster_hardware, device_profile
-from planner.importers.cloud_instances import CloudInstance, cloud_instance, cloud_instances
-from planner.importers.short_form import read_short_form
+from planner.importers.cluster.cloud_instances import CloudInstance, cloud_instance, cloud_instances
+from planner.importers.cluster.short_form import read_short_form
 from planner.schema.cluster import Cluster
 
 # Bytes per second of one device between nodes: 0.73 of the node's adapters, by hand. 3,200 Gb/s for

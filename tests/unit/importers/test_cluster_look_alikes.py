@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.importers.cluster_formats import cluster_from_output
+from planner.importers.cluster.formats import cluster_from_output
 from planner.importers.clusters import read_cluster
 
 LOOK_ALIKES = {

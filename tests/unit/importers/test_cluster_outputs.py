@@ -8,14 +8,14 @@ import pytest
 
 from planner.errors import DocumentError, InputError
 from planner.hardware import cluster_hardware, device_names
-from planner.importers.cluster_formats import FORMATS, Told, cluster_from_output, format_of
+from planner.importers.cluster.discovered import device_called, text_of
+from planner.importers.cluster.formats import FORMATS, Told, cluster_from_output, format_of
+from planner.importers.cluster.nccl_tests import collective_table
+from planner.importers.cluster.nccl_topology import node_topology
+from planner.importers.cluster.nvidia_smi import topology_matrix
+from planner.importers.cluster.slurm import hosts
+from planner.importers.cluster.this_machine import discover_here
 from planner.importers.clusters import read_cluster
-from planner.importers.discovered import device_called, text_of
-from planner.importers.nccl_tests import collective_table
-from planner.importers.nccl_topology import node_topology
-from planner.importers.nvidia_smi import topology_matrix
-from planner.importers.slurm import hosts
-from planner.importers.this_machine import discover_here
 
 SAMPLES = Path(__file__).parent / "samples"
 KINDS = {

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from planner.errors import DocumentError
-from planner.importers.formats.deepspeed_keys import DEEPSPEED_KEYS
-from planner.importers.formats.registry import FORMATS, NOT_READ
 from planner.importers.models import read_model
-from planner.importers.training import config_from_fields, config_from_text, strategy_from
-from planner.importers.training_config import Setting
-from planner.importers.training_format import leaves_of
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_fields, config_from_text, strategy_from
+from planner.importers.training.format import leaves_of
+from planner.importers.training.formats.deepspeed_keys import DEEPSPEED_KEYS
+from planner.importers.training.formats.registry import FORMATS, NOT_READ
 from planner.schema.document import read_fields
 from planner.schema.job import Job
 

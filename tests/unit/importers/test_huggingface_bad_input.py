@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import DocumentError, InputError, UnsupportedModelError
-from planner.importers.hf_missing import MISSING
-from planner.importers.huggingface import model_types
+from planner.importers.hugging_face.config_json import model_types
+from planner.importers.hugging_face.missing import MISSING
 from planner.importers.models import model_from_fields
 from planner.schema.model import ModelGraph
 

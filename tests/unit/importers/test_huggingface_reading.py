@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.errors import DocumentError, InputError, UnsupportedModelError
-from planner.importers.huggingface import model_types
+from planner.importers.hugging_face.config_json import model_types
 from planner.importers.models import model_from_fields
 from planner.schema.model import (
     Activation,

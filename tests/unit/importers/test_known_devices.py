@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.hardware import device_names
-from planner.importers.known_devices import devices_fitting, known_device
+from planner.importers.cluster.known_devices import devices_fitting, known_device
 
 
 def beginnings(name: str) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from planner.errors import DocumentError
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_text
 from tests.unit.exporters.plans import resolved_model
 
 SETTING = Setting(graph=resolved_model("llama-3-8b").resolved, device_count=8)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from planner.errors import InputError
-from planner.importers.cluster_formats import cluster_from_output
-from planner.importers.discovered import Discovered
+from planner.importers.cluster.discovered import Discovered
+from planner.importers.cluster.formats import cluster_from_output
 
 PRODUCT = "nvidia.com/gpu.product"
 TYPE = "node.kubernetes.io/instance-type"

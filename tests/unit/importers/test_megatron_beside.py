@@ -6,8 +6,8 @@ import pytest
 
 from planner.errors import DocumentError
 from planner.exporters.registry import export
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting, TrainingConfig
+from planner.importers.training.config import Setting, TrainingConfig
+from planner.importers.training.files import config_from_text
 from planner.schema.strategy import Strategy
 from tests.unit.exporters.plans import plan_of, resolved_model
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.importers.cluster_formats import Told, cluster_from_output
-from planner.importers.nccl_tests import collective_table, collective_tables
-from planner.importers.nccl_topology import node_topology
-from planner.importers.nvidia_smi import topology_matrix
-from planner.importers.slurm import cluster_from_slurm
+from planner.importers.cluster.formats import Told, cluster_from_output
+from planner.importers.cluster.nccl_tests import collective_table, collective_tables
+from planner.importers.cluster.nccl_topology import node_topology
+from planner.importers.cluster.nvidia_smi import topology_matrix
+from planner.importers.cluster.slurm import cluster_from_slurm
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.hardware import cluster_hardware, device_names, device_profile
-from planner.importers.short_form import read_short_form
+from planner.importers.cluster.short_form import read_short_form
 
 # The devices of a whole node, and the most that one can have, as vendors sell them.
 NODES = {

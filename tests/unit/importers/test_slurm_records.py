@@ -7,7 +7,7 @@ import json
 import pytest
 
 from planner.errors import InputError
-from planner.importers.cluster_formats import Told, cluster_from_output
+from planner.importers.cluster.formats import Told, cluster_from_output
 from planner.importers.clusters import read_cluster
 
 PRINTED = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import DocumentError
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting, TrainingConfig
+from planner.importers.training.config import Setting, TrainingConfig
+from planner.importers.training.files import config_from_text
 from tests.unit.exporters.plans import resolved_model
 
 LLAMA_FACTORY = "stage: {}\nfinetuning_type: full\ntemplate: llama3\ncutoff_len: 4096\nbf16: true\n"

@@ -8,8 +8,8 @@ import pytest
 
 from planner.errors import DocumentError
 from planner.importers.models import read_model
-from planner.importers.training import config_from_text
-from planner.importers.training_config import Setting
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_text
 from planner.schema.strategy import Offload
 
 LLAMA = read_model("llama-3-8b")[1]

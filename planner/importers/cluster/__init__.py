@@ -1,0 +1,1 @@
+"""Clusters as tools and clouds describe them."""

@@ -1,0 +1,185 @@
+"""Nodes that SkyPilot's task YAML and Ray's cluster YAML ask for -> a cluster.
+
+Sources: `sky/utils/schemas.py` of SkyPilot 0.14 and its catalogue's names of accelerators;
+`python/ray/autoscaler/ray-schema.json` of Ray 2.50. What is asked for is planned for: of Ray's
+node types with GPUs the most nodes, of SkyPilot one choice of accelerators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from planner.errors import DocumentError
+from planner.importers.cluster.cloud_instances import cloud_instance
+from planner.importers.cluster.discovered import Discovered, Node, discovered
+from planner.importers.cluster.known_devices import known_device
+
+# Names of SkyPilot's and of Ray's that leave a memory out; others are short forms of ours.
+_ACCELERATORS = {
+    "a100": "a100-sxm4-40gb",
+    "v100": "v100-sxm2-16gb",
+    "v100-32gb": "v100-sxm2-32gb",
+    "mi300x": "mi300x-192gb",
+}
+_INSTANCE_KEYS = ("InstanceType", "machineType", "vmSize", "instance_type")
+
+
+def is_skypilot(fields: Mapping[str, Any]) -> bool:
+    """Return whether the fields are a task of SkyPilot's that asks for accelerators."""
+    resources = fields.get("resources")
+    asked = {"accelerators", "instance_type", "any_of", "ordered"}
+    return isinstance(resources, Mapping) and bool(asked & set(resources))
+
+
+def is_ray(fields: Mapping[str, Any]) -> bool:
+    """Return whether the fields are a cluster of Ray's autoscaler."""
+    return isinstance(fields.get("available_node_types"), Mapping)
+
+
+def cluster_from_skypilot(fields: Mapping[str, Any], *, source: str) -> Discovered:
+    """Return the nodes that a task asks for.
+
+    Raises:
+        DocumentError: if it leaves open which accelerators are chosen, or asks for none.
+    """
+    resources = fields["resources"]
+    count = _whole(fields.get("num_nodes", 1), "num_nodes")
+    if "any_of" in resources or "ordered" in resources:
+        raise _open("resources.any_of" if "any_of" in resources else "resources.ordered")
+    instance = resources.get("instance_type")
+    if isinstance(instance, str):
+        node, notes = _instance_node(instance, "resources.instance_type")
+    else:
+        name, devices = _accelerators(resources.get("accelerators"))
+        device, notes = _device(name, "resources.accelerators")
+        node = Node(name=source, device=device, device_count=devices)
+    if resources.get("use_spot"):
+        notes = [*notes, "use_spot: nodes that are taken away are not priced"]
+    return discovered([node] * count, name=source, notes=notes)
+
+
+def _accelerators(given: Any) -> tuple[str, int]:
+    """Return the one kind of accelerator and how many of it a node has: H100:8, or a mapping."""
+    if isinstance(given, list) and len(given) == 1:
+        (given,) = given
+    if isinstance(given, Mapping) and len(given) == 1:
+        ((name, count),) = given.items()
+        return str(name), _whole(1 if count is None else count, "resources.accelerators")
+    if isinstance(given, str):
+        name, _, count = given.partition(":")
+        return name, _whole(count or 1, "resources.accelerators")
+    raise _open("resources.accelerators")
+
+
+def _open(field: str) -> DocumentError:
+    return DocumentError(
+        "leaves open which accelerators a node has",
+        field=field,
+        remedy="name one kind and how many, such as accelerators: H100:8",
+    )
+
+
+def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
+    """Return the nodes with GPUs that the autoscaler may have at most.
+
+    Raises:
+        DocumentError: if no type of node has GPUs that are known.
+    """
+    nodes: list[Node] = []
+    notes: list[str] = []
+    head = fields.get("head_node_type")
+    for name, kind in fields["available_node_types"].items():
+        path = f"available_node_types.{name}"
+        if not isinstance(kind, Mapping):
+            raise DocumentError(
+                "must be a mapping", field=path, value=str(kind), remedy="give the whole file"
+            )
+        found = _ray_node(kind, path)
+        if found is None:
+            notes.append(f"{name} has no GPUs, and is left out")
+            continue
+        node, said = found
+        least = _whole(kind.get("min_workers", 0), f"{path}.min_workers", least=0)
+        most = _whole(
+            kind.get("max_workers", fields.get("max_workers", least)),
+            f"{path}.max_workers",
+            least=0,
+        )
+        if most > least:
+            notes.append(f"{name} has {least} to {most} workers: {most} are planned for")
+        nodes += [node] * (most + (name == head))
+        notes += said
+    return discovered(nodes, name=source, notes=dict.fromkeys(notes))
+
+
+def _ray_node(kind: Mapping[str, Any], path: str) -> tuple[Node, list[str]] | None:
+    """Return a node of a type and what was assumed of it, None where it has no GPUs."""
+    resources = kind.get("resources") or {}
+    instance = next(_instances(kind.get("node_config") or {}), None)
+    count = resources.get("GPU")
+    if count == 0 or (count is None and (instance is None or cloud_instance(instance) is None)):
+        return None
+    if instance is not None and cloud_instance(instance) is not None:
+        return _instance_node(instance, f"{path}.node_config")
+    typed = next(
+        (key.partition(":")[2] for key in resources if str(key).startswith("accelerator_type:")),
+        None,
+    )
+    if typed is None:
+        raise DocumentError(
+            "has GPUs of which neither an instance nor an accelerator_type says the kind",
+            field=f"{path}.resources.GPU",
+            value=count,
+            remedy="add accelerator_type:NAME to its resources, or write a cluster file",
+        )
+    device, notes = _device(typed, f"{path}.resources")
+    devices = _whole(count, f"{path}.resources.GPU")
+    return Node(name=path, device=device, device_count=devices), notes
+
+
+def _instances(config: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    """Yield what a node's configuration names as its instance, wherever its provider has it."""
+    for name, value in config.items():
+        if name in _INSTANCE_KEYS and isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping) and depth < 4:
+            yield from _instances(value, depth + 1)
+
+
+def _instance_node(name: str, field: str) -> tuple[Node, list[str]]:
+    found = cloud_instance(name)
+    if found is None:
+        raise DocumentError(
+            "is no instance with GPUs that is known",
+            field=field,
+            value=name,
+            remedy="write the cluster as nodes x GPUs x device; docs/clusters.md lists instances",
+        )
+    node = Node(
+        name=name,
+        device=found.device,
+        device_count=found.device_count,
+        network_bandwidth_bytes_per_second=found.network_bandwidth_bytes_per_second,
+    )
+    return node, list(found.assumptions)
+
+
+def _device(name: str, field: str) -> tuple[str, list[str]]:
+    known = _ACCELERATORS.get(name.strip().lower())
+    if known is not None:
+        return known, [f"{name} was taken as {known}"]
+    found = known_device(name, field=field)
+    return found.name, [] if found.assumption is None else [found.assumption]
+
+
+def _whole(value: Any, field: str, *, least: int = 1) -> int:
+    """Return a whole number."""
+    number = int(value) if isinstance(value, str) and value.isdigit() else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise DocumentError(
+            f"must be a whole number from {least}", field=field, value=value, remedy="give one"
+        )
+    return number

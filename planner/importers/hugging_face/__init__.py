@@ -1,0 +1,1 @@
+"""Configurations of Hugging Face's models, by `model_type`."""

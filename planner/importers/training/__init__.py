@@ -1,0 +1,1 @@
+"""Training configurations of other software: strategies and jobs."""

@@ -1,0 +1,56 @@
+"""nanotron: YAML of its trainer.
+
+Names are of nanotron's main branch, `src/nanotron/config`.
+"""
+
+from __future__ import annotations
+
+from planner.importers.training.format import Format, under
+
+NANOTRON = Format(
+    name="nanotron",
+    title="nanotron",
+    signature=(
+        ("parallelism.dp", "parallelism.tp", "parallelism.pp"),
+        ("parallelism.dp", "tokens.micro_batch_size"),
+    ),
+    sets={
+        **under(
+            "parallelism",
+            {
+                "dp": "data",
+                "pp": "pipeline",
+                "tp": "tensor",
+                "expert_parallel_size": "expert",
+                "context_parallel_size": "context",
+                "pp_engine": "schedule",
+                "tp_mode": "sequence_parallel",
+                "recompute_layer": "checkpointing",
+            },
+        ),
+        "tokens.micro_batch_size": "micro_batch",
+        "tokens.batch_accumulation_per_replica": "accumulation",
+        "tokens.sequence_length": "sequence_length",
+        "optimizer.zero_stage": "zero_stage",
+        "optimizer.clip_grad": "clipping",
+        "optimizer.optimizer_factory.name": "optimizer",
+        "model.dtype": "precision",
+        "model.model_config.num_hidden_layers": "layers",
+        "model.model_config.hidden_size": "width",
+    },
+    unpriced={
+        "parallelism.moe_layer_recompute": "experts are not recomputed apart from their block",
+    },
+    beside="""
+        checkpoints data_stages general lighteval logging profiler s3_upload tokenizer
+        metrics_logging
+        model.ddp_bucket_cap_mb model.init_method model.make_vocab_size_divisible_by
+        model.model_config
+        optimizer.accumulate_grad_in_fp32 optimizer.learning_rate_scheduler
+        optimizer.optimizer_factory
+        optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens
+        parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
+    """,
+    assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},
+    convert={"parallelism.tp_mode": lambda mode: str(mode).upper() == "REDUCE_SCATTER"},
+)
