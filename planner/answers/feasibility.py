@@ -15,7 +15,7 @@ from planner.schema.cluster import Cluster
 Feasible = Callable[[Request], bool]
 
 _SECONDS_A_SEARCH = 5.0
-_PARTS_OF_A_QUANTITY = 64
+_PARTS_OF_A_QUANTITY = 64  # finer than predictions of memory are right, and than it is sold
 _ASKED_IN_A_ROW = 64  # 0.05 s each for a model of 70B: a few seconds
 
 
