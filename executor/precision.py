@@ -10,7 +10,11 @@ import torch
 
 from planner.schema.job import Job, Precision
 
-_NARROW = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+_NARROW = {
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+    Precision.FP8: torch.bfloat16,  # but for what products read
+}
 
 
 def compute_dtype(precision: Precision) -> torch.dtype:

@@ -16,8 +16,9 @@ from torch import distributed, nn
 from torch.utils.data import Dataset, DistributedSampler
 
 from executor.apply.boundary import StageBoundary
-from executor.apply.compiling import chosen_compiler, compiler_differences
+from executor.apply.compiling import chosen_compiler, compiler_differences, compiles
 from executor.apply.differences import differences_from_plan
+from executor.apply.float8 import Float8, float8_differences
 from executor.apply.forward_pass import ForwardPass
 from executor.apply.materialise import unsplit_name
 from executor.apply.order import Application, apply, residences_of
@@ -173,6 +174,7 @@ class Session:
             sharded_logits=takes_sharded_logits(loss_function),
             is_own=declaration is not None,
             compiler=self.compiler,
+            float8=Float8.of(job, self.device),
         )
         products = take_product_format(job, self.device)
         stages = apply(model, declaration=chain, application=application)
@@ -190,6 +192,12 @@ class Session:
             ),
             *compiler_differences(
                 stages, declaration=chain, strategy=self.strategy, compiler=self.compiler
+            ),
+            *float8_differences(
+                stages,
+                declaration=chain,
+                float8=application.float8,
+                is_compiled=compiles(self.compiler, self.strategy, chain),
             ),
         )
         held = rank_model(stages)

@@ -35,6 +35,7 @@ DONE_OR_REFUSED = frozenset(
         "offloaded_gradients",
         "paged_states",
         "precision",
+        "row_scaled_fp8",
         "sequence_length",
         "states_in_16_bits",
         "steps_in_backward",

@@ -20,6 +20,7 @@ _SERVICE = (  # of plotly and fastapi_offline files alone are served
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
     "executor": ("executor", ("torch", "safetensors")),
+    "executor.apply.float8": ("fp8", ("torchao",)),
     "executor.agent": ("executor", ("httpx",)),
     "meshwright.client": ("client", ("httpx",)),
     "planner.pools.dask_pool": ("dask", ("distributed",)),

@@ -22,7 +22,7 @@ from executor.apply.split import stage_blocks
 from executor.models.declaration import ModelDeclaration
 from planner.schema.strategy import ActivationCheckpointing, Offload, Stage
 
-_MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::_grouped_mm"})
+_MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::_grouped_mm", "aten::_scaled_mm"})
 _ALWAYS_KEPT = frozenset(
     {
         "aten::_scaled_dot_product_flash_attention",

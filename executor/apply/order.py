@@ -2,6 +2,7 @@
 
 1. The model is built on the meta device: shapes without storage.
 2. Split first, so that no later step spends time on blocks of other stages.
+   Linears that multiply in 8 bits take the place of others, with the parameters of these.
 3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
 4. Experts get the ranks and the exchange that they have of their own.
 5. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
@@ -26,6 +27,7 @@ from executor.apply.checkpointing import apply_checkpointing
 from executor.apply.compiling import NO_COMPILER, apply_compiler, compiles
 from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
+from executor.apply.float8 import Float8, apply_float8
 from executor.apply.materialise import materialise, tie
 from executor.apply.mixed_formats import apply_mixed_formats
 from executor.apply.parameter_marks import mark, marks_of
@@ -60,6 +62,7 @@ class Application:
     sharded_logits: bool
     is_own: bool
     compiler: str = NO_COMPILER
+    float8: Float8 | None = None
 
 
 def apply(
@@ -128,6 +131,13 @@ def _apply_to(
     model: nn.Module, stage: Stage, declaration: ModelDeclaration, application: Application
 ) -> GradientSync:
     """Apply the plan of one stage to its module."""
+    if application.float8 is not None:
+        apply_float8(
+            model,
+            declaration=declaration,
+            float8=application.float8,
+            tensor_degree=application.strategy.tensor_parallel_degree,
+        )
     if declaration.is_whole:
         return _apply_to_whole(model, declaration, application)
     strategy, mesh = application.strategy, application.mesh

@@ -9,10 +9,10 @@ from executor.apply.runnable_schedules import check_schedule
 from executor.apply.sharable import check_exchanged_heads, check_experts, check_sequence
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
+from planner.extras import check_extras
 from planner.schema.job import Adapters, Job, OffloadStore, Precision
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
-_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
 LAST_ZERO_STAGE = 3
 
 
@@ -21,16 +21,12 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
 
     Raises:
         UnsupportedPlanError: naming the first that it has not.
+        MissingExtraError: if fp8 is asked for, and torchao is not installed.
     """
     check_schedule(strategy)
     _check_offload(strategy, job)
-    if job.precision not in _PRECISIONS:
-        raise UnsupportedPlanError(
-            "the executor trains in bf16, fp16 or fp32",
-            field="job.precision",
-            value=job.precision.value,
-            remedy="plan with precision bf16",
-        )
+    if job.precision is Precision.FP8:
+        check_extras("job.precision fp8", "executor.apply.float8")
     _check_states(job)
     if job.sequence_length is None or job.global_batch_size is None:
         raise UnsupportedPlanError(

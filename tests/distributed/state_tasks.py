@@ -37,7 +37,7 @@ from tests.distributed.reference import (
 )
 
 CPU = torch.device("cpu")
-FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ def _unsharded(
 ) -> StateRun:
     model = initialised(kind)
     weights = dict(model.named_parameters())
+    if precision == "fp8":
+        from torchao import float8  # noqa: PLC0415 - other runs do without
+
+        config = float8.Float8LinearConfig(emulate=True)
+        float8.convert_to_float8_training(model.blocks, config=config)
     optimizer = adamw(weights.values())
     count = GLOBAL_BATCH_SIZE // micro_batch_size
     scale = 2.0**16 if precision == "fp16" else 1.0  # without it small gradients vanish

@@ -37,6 +37,7 @@ APPLIED = {
     "global_batch_size",
     "gradient_clipping",
     "precision",
+    "row_scaled_fp8",
     "sequence_length",
     "tensor_float_32",
 }

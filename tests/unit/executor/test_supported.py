@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from executor.apply.supported import check_shapes, check_strategy
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
+from planner.errors import MissingExtraError
 from planner.schema.strategy import Strategy
 from tests.builders import a_job
 
@@ -57,8 +59,10 @@ def test_offload_to_drives_is_refused() -> None:
         check_strategy(strategy, a_job(offload_to="nvme"))
 
 
-def test_fp8_is_refused_with_the_formats_that_work() -> None:
-    with pytest.raises(UnsupportedPlanError, match=r"job\.precision.*fp8.*bf16"):
+def test_fp8_needs_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_strategy(resolved(), a_job(precision="fp8"))
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(MissingExtraError, match=r"job\.precision fp8.*meshwright\[fp8\]"):
         check_strategy(resolved(), a_job(precision="fp8"))
 
 
