@@ -134,6 +134,7 @@ _MIXTURE = _mixture()
 _FULL: dict[str, Any] = {"activation_checkpointing": "full"}
 _SELECTIVE: dict[str, Any] = {"activation_checkpointing": "selective"}
 _COMPILED = {"fused_elementwise": True}
+_IN_8_BITS = {**_COMPILED, "precision": "fp8"}
 
 
 def gpu_cases() -> tuple[GpuCase, ...]:
@@ -173,6 +174,13 @@ def gpu_cases() -> tuple[GpuCase, ...]:
         _case("1b-clipped", _ONE, 4096, 2, job={"gradient_clipping": True}),
         _case("mixture-full", _MIXTURE, 2048, 8, **_FULL),
         _case("small-compiled", _SMALL, 1024, 16, job=_COMPILED),
+        _case("1b-fp8", _ONE, 4096, 2, job=_IN_8_BITS),
+        _case("1b-full-fp8", _ONE, 4096, 4, job=_IN_8_BITS, **_FULL),
+        _case("8b-blocks-compiled", _EIGHT, 8192, 1, job=_COMPILED),
+        _case("8b-blocks-fp8", _EIGHT, 8192, 1, job=_IN_8_BITS),
+        _case("8b-blocks-fp8-rows", _EIGHT, 8192, 1, job={**_IN_8_BITS, "row_scaled_fp8": True}),
+        _case("70b-blocks-compiled", _SEVENTY, 4096, 1, job=_COMPILED),
+        _case("70b-blocks-fp8", _SEVENTY, 4096, 1, job=_IN_8_BITS),
         _case("1b-too-large", _ONE, 8192, 8),
     )
 

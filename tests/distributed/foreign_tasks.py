@@ -35,7 +35,7 @@ def hugging_face_trainer(*, strategy: dict[str, Any], adapted: bool = False) -> 
     plan = adapted_plan(strategy) if adapted else llama_plan(strategy)
     model = adapted_mixture() if adapted else loaded_llama(plan)
     rows = [{"input_ids": row, "labels": row} for row in training_rows()]
-    arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer())
+    arguments = TrainingArguments("unused", **planned_arguments(plan), **plain_trainer())
     if arguments.fsdp or arguments.parallelism_config:
         _let_accelerate_shard()
     trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[PlanCallback(plan)])
@@ -67,7 +67,7 @@ def trainer_of_varied_rows(*, strategy: dict[str, Any]) -> dict[str, Any]:
         "remove_unused_columns": False,  # what is trained on is marked
         "per_device_eval_batch_size": plan.strategy.micro_batch_size,
     }
-    arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer() | own)
+    arguments = TrainingArguments("unused", **planned_arguments(plan), **plain_trainer() | own)
     if arguments.fsdp or arguments.parallelism_config:
         _let_accelerate_shard()
     evaluated = [{"input_ids": row} for row in next(iter(global_batches(9, 1)))[0]]
@@ -288,10 +288,10 @@ def undecayed(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, eps=EPSILON, weight_decay=0.0)
 
 
-def _plain_trainer() -> dict[str, Any]:
+def plain_trainer(*, use_cpu: bool = True) -> dict[str, Any]:
     """Return what of a script's own arguments makes steps plain."""
     return {
-        "use_cpu": True,
+        "use_cpu": use_cpu,
         "max_steps": STEPS,
         "logging_steps": 1,
         "report_to": [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 from tests.distributed import test_parity_context, test_parity_schedules
+from tests.distributed.families import hugging_face_graph, hugging_face_model
+from tests.distributed.fine_tuning import CORPUS, LAST_PLACE, in_fp64, plain_losses
 from tests.distributed.group import ROOT
 from tests.distributed.parity import EXACT
 from tests.distributed.plans import BLOCK_COUNT, block_count_of, cpu_plan, small_model
@@ -29,6 +34,8 @@ pytestmark = [
 ]
 
 LIMIT_SECONDS = 800
+UNIT_OF_BF16 = 2.0**-8  # kernels sum in other orders, and hand on 16 bits
+PARTS_IN_FP32 = 1e-5  # of transformers' norms, and what the Trainer adds losses in
 ON_ONE_RANK: dict[str, dict[str, Any]] = {
     "accumulated": {"micro_batch_size": 2},
     "checkpointing-full": {"activation_checkpointing": "full", "micro_batch_size": 4},
@@ -103,6 +110,71 @@ def test_every_layout_trains_as_one_gpu_does(tmp_path: Path) -> None:
         assert answer["parameter_error"] <= EXACT, name
         assert answer["peak_memory_bytes"] > 0, name
         assert answer["differences"] == [], name
+
+
+def training(folder: Path, *, device: str) -> dict[str, Any]:
+    """Return the answers of `gpu_training`, of one rank."""
+    plan = cpu_plan(model=small_model(), micro_batch_size=2)
+    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    script = str(ROOT / "tests" / "distributed" / "gpu_training.py")
+    words = ("executor.launcher", "plan.json", "--device", device, "--", script, str(folder))
+    done = _run(folder, *words)
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    return answers
+
+
+def check_training(answers: dict[str, Any], *, device: str) -> None:
+    """Fail unless all that `gpu_training` did on `device` is what it was to equal."""
+    resumed, trainer = answers["resumed"], answers["trainer"]
+    assert len(resumed["losses"]) == 2
+    assert resumed["losses"] == pytest.approx(resumed["expected"], rel=EXACT)
+    assert trainer["device"] == device
+    assert trainer["losses"] == pytest.approx(trainer["expected"], rel=PARTS_IN_FP32)
+    for name in ("tensors", "rows", "compiled"):
+        answer = answers[name]
+        assert answer["losses"] == pytest.approx(answer["expected"], rel=UNIT_OF_BF16), name
+        assert answer["losses"] != pytest.approx(answer["exact"], rel=PARTS_IN_FP32), name
+        assert answer["losses"][-1] < answer["losses"][0], name
+    (casts,) = answers["tensors"]["differences"]
+    assert ("kernels of their own" if device == "cuda" else "computed in 16 bits") in casts
+
+
+def test_runs_resume_train_in_8_bits_and_in_the_trainer(tmp_path: Path) -> None:
+    answers = training(tmp_path, device="cuda")
+    check_training(answers, device="cuda")
+    assert answers["compiled"]["differences"] == []
+
+
+@pytest.mark.parametrize("adapters", [None, {"rank": 8}], ids=["whole", "adapters"])
+def test_the_example_fine_tunes_as_plain_torch_does(
+    tmp_path: Path, adapters: dict[str, Any] | None
+) -> None:
+    losses, expected = fine_tuned(tmp_path, device="cuda", adapters=adapters)
+    assert losses == pytest.approx(expected, abs=LAST_PLACE)
+
+
+def fine_tuned(
+    folder: Path, *, device: str, adapters: dict[str, Any] | None
+) -> tuple[list[float], list[float]]:
+    """Return the losses of the example on `device`, and of transformers and PEFT on the host."""
+    pretrained = folder / "in"
+    hugging_face_model("llama", tied=False).save_pretrained(pretrained)
+    base: Any = AutoModelForCausalLM.from_pretrained(pretrained, dtype=torch.float64)
+    if adapters is not None:
+        config = LoraConfig(r=adapters["rank"], target_modules="all-linear")
+        base.name_or_path = str(pretrained)
+        base = get_peft_model(base, config, autocast_adapter_dtype=False)
+        base.save_pretrained(pretrained)
+    (folder / "fine_tune.py").write_text(in_fp64(), encoding="utf-8")
+    graph = hugging_face_graph("llama", tied=False)
+    plan = cpu_plan(model=graph, micro_batch_size=4, adapters=adapters)
+    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    words = (str(folder / "fine_tune.py"), str(pretrained), str(CORPUS), str(folder / "out"))
+    done = _run(folder, "executor.launcher", "plan.json", "--device", device, "--", *words)
+    assert done.returncode == 0, done.stderr
+    losses = [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+)", done.stdout)]
+    return losses, plain_losses(pretrained, base)
 
 
 def test_peak_and_step_are_reported_beside_the_prediction_for_this_gpu(
