@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from executor.apply.float8 import has_float8
 from executor.cores import keep_to_own_cores, usable_core_count
 from executor.optimizers import adamw
 from executor.profiler_collectives import OPERATIONS, neighbours, nothing
@@ -29,6 +30,7 @@ from planner.schema.figures import (
 from planner.schema.job import Precision
 
 _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+_PRODUCTS_OF_A_LINEAR = 3
 _SMALL_OPERATORS = 200
 _SLEEP_CYCLES = 50_000_000  # 25 ms at 2 GHz: launching so many takes a few
 _PRODUCT_ROWS, _PRODUCTS_BESIDE = 512, 8
@@ -179,7 +181,7 @@ class _Bench:
 
     def _count(self) -> int:
         extent = self._extent
-        products = len(_FORMATS) * len(extent.inner_sizes)
+        products = (len(_FORMATS) + has_float8(self._device)) * len(extent.inner_sizes)
         attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
         kinds = len(OPERATIONS) * len(extent.message_bytes)
         return products + attentions + 5 + self._shares_cores * 4 + len(self._group_sizes) * kinds
@@ -212,6 +214,40 @@ class _Bench:
                     outer_size=extent.outer_size,
                     seconds=self._kernel_seconds(what, _call(torch.matmul, left, right)),
                 )
+        for inner in extent.inner_sizes if has_float8(self._device) else ():
+            what = f"fp8 product, {inner} inner elements"
+            yield ProductFigure(
+                precision=Precision.FP8,
+                rows=extent.rows,
+                inner_size=inner,
+                outer_size=extent.outer_size,
+                seconds=self._kernel_seconds(what, self._in_8_bits(inner)) / _PRODUCTS_OF_A_LINEAR,
+            )
+
+    def _in_8_bits(self, inner: int) -> Work:
+        """Return the three products of a linear in 8 bits, all of one size.
+
+        Forward adds in the tensor cores' own precision, both gradients exactly, as in torchao
+        (`float8/config.py`: `use_fast_accum`). Gradients of outputs are in e5m2.
+        """
+        extent, device = self._extent, self._device
+        left = torch.randn(extent.rows, inner, device=device)
+        right = torch.randn(extent.outer_size, inner, device=device).to(torch.float8_e4m3fn).T
+        narrow, wide_range = left.to(torch.float8_e4m3fn), left.to(torch.float8_e5m2)
+        scale = torch.ones((), device=device)
+
+        def three() -> None:
+            for given, is_fast in ((narrow, True), (wide_range, False), (wide_range, False)):
+                torch._scaled_mm(  # noqa: SLF001 - what torchao calls
+                    given,
+                    right,
+                    scale_a=scale,
+                    scale_b=scale,
+                    out_dtype=torch.bfloat16,
+                    use_fast_accum=is_fast,
+                )
+
+        return three
 
     def _attentions(self) -> Iterator[AttentionFigure]:
         extent = self._extent

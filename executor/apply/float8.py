@@ -141,8 +141,13 @@ def _is_float8(linear: nn.Linear) -> bool:
     return type(linear).__name__ == "Float8Linear"  # torchao has no public name for it
 
 
+def has_float8(device: torch.device) -> bool:
+    """Return whether `device` multiplies in fp8 by itself."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= FIRST_CAPABILITY
+
+
 def _check_device(device: torch.device) -> None:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) >= FIRST_CAPABILITY:
+    if device.type != "cuda" or has_float8(device):
         return
     raise UnsupportedPlanError(
         f"{torch.cuda.get_device_name(device)} has no products in fp8",

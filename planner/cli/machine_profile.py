@@ -74,6 +74,8 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
     on_cpu = figures.device_kind == "cpu"
     rates = {p: product_rate(_of(figures.products, p)) for p in (Precision.BF16, Precision.FP32)}
     sixteen, full = rates[Precision.BF16], rates[Precision.FP32]
+    in_8_bits = _of(figures.products, Precision.FP8)
+    eight = product_rate(in_8_bits) if in_8_bits else sixteen
     return {
         "device": device_name(figures),
         "kind": figures.device_kind,
@@ -84,21 +86,17 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
         "peak_tflop_per_second": {
             "bf16": sixteen[0] / 1e12,
             "fp16": sixteen[0] / 1e12,
-            "fp8": sixteen[0] / 1e12,
+            "fp8": eight[0] / 1e12,
             "fp32": full[0] / 1e12,
         },
         # Kernels alone; what they lose inside a step, `planner.calibration.in_situ` measures.
         "in_situ_efficiency": 1.0,
         "gemm": {
-            "efficiency": 1.0,
-            "inner_size_half": sixteen[1],
-            "source": figures.conditions,
-            "fp32": {
-                "efficiency": 1.0,
-                "inner_size_half": full[1],
-                "source": figures.conditions,
-            },
+            **_gemm(sixteen, figures),
+            "fp32": _gemm(full, figures),
+            **({"fp8": _gemm(eight, figures)} if in_8_bits else {}),
         },
+        "not_in_hardware": [] if in_8_bits or on_cpu else ["fp8"],
         "attention": attention_fields(
             figures.attentions,
             figures.conditions,
@@ -124,6 +122,11 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
         "price_per_device_hour": _CPU_PRICE if on_cpu else _GPU_PRICE,
         "power_watts": _CPU_WATTS if on_cpu else _GPU_WATTS,
     }
+
+
+def _gemm(rate: tuple[float, float], figures: MachineFigures) -> Fields:
+    """Return the rate of products whose plateau is the format's peak."""
+    return {"efficiency": 1.0, "inner_size_half": rate[1], "source": figures.conditions}
 
 
 def _lone_speed_ratio(figures: MachineFigures) -> float:

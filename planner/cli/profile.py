@@ -144,7 +144,8 @@ def summary_lines(found: MachineProfile) -> list[str]:
     attention = device.attention
     products = ", ".join(
         f"{name.value} {device.peak_tflop_per_second[name] * 1e3:.1f}"
-        for name in (Precision.BF16, Precision.FP32)
+        for name in (Precision.FP8, Precision.BF16, Precision.FP32)
+        if any(item.precision is name for item in figures.products)
     )
     peaks, measured_in = device.peak_tflop_per_second, figures.attentions[0].precision
     gflop = 1e3 * peaks[measured_in] / peaks[Precision.BF16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
     own: ActivationElements = getattr(layer.activations, kept)
     if kept == "none":
         own = kept_elements(own, layer, setting.job)
+        if setting.casts_again:
+            own = replace(own, gathered=0.0, products=0.0)
     total = _bytes_of(own, layer_tokens(layer, setting), setting)
     for source in layer.sources:
         elements: ActivationElements = getattr(source.activations, kept)

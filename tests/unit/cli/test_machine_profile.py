@@ -102,6 +102,22 @@ def test_product_rates_are_recovered() -> None:
     assert fields["gemm"]["fp32"]["inner_size_half"] == pytest.approx(32)
 
 
+def test_products_in_8_bits_have_a_rate_of_their_own() -> None:
+    """As fast as in 16 bits where nothing was measured; then no GPU has them."""
+    narrow = [{**_product("bf16", inner), "precision": "fp8"} for inner in (64, 256)]
+    for item in narrow:
+        item["seconds"] /= 1.6
+    measured = [*(item.model_dump(mode="json") for item in figures().products), *narrow]
+    fields = device_profile_fields(figures(products=measured, device_kind="cuda"))
+    assert fields["peak_tflop_per_second"]["fp8"] == pytest.approx(0.16)
+    assert fields["gemm"]["fp8"]["inner_size_half"] == pytest.approx(128)
+    assert fields["not_in_hardware"] == []
+    older = device_profile_fields(figures(device_kind="cuda"))
+    assert older["peak_tflop_per_second"]["fp8"] == pytest.approx(0.1)
+    assert older["not_in_hardware"] == ["fp8"]
+    assert "fp8" not in older["gemm"]
+
+
 def test_rates_that_fall_with_size_have_no_ramp() -> None:
     falling = [
         {**_product("fp32", inner), "seconds": 2 * 512 * inner * 512 / (1e12 / inner)}

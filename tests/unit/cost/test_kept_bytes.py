@@ -146,6 +146,18 @@ def test_products_keep_what_they_read_in_8_bits_under_fp8() -> None:
     assert kept_per_token(LLAMA, {}) - narrow == 2 * HIDDEN + 2 * HIDDEN
 
 
+def test_compiled_blocks_of_torchao_cast_anew_what_products_read() -> None:
+    """All 16 bits of these go; without a compiler, or where a choice says what is kept, none."""
+    of_torch = {"stack": Stack.TORCH, "fused_elementwise": True}
+    wide = kept_per_token(LLAMA, of_torch)
+    narrow = kept_per_token(LLAMA, {**of_torch, "precision": Precision.FP8})
+    assert wide - narrow == 2 * (2 * HIDDEN + 2 * HIDDEN)
+    eager = {"stack": Stack.TORCH}
+    assert kept_per_token(LLAMA, {**eager, "precision": Precision.FP8}) == kept_per_token(
+        LLAMA, eager
+    )
+
+
 def test_rows_of_routed_tokens_are_whole_where_tensor_parallel_ranks_split_experts() -> None:
     mixture = MixtureFeedForward(expert_count=4, experts_per_token=2, expert_ffn_size=32)
     block = LLAMA.model_copy(update={"feed_forward": mixture})
