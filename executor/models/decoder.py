@@ -226,10 +226,12 @@ _LATER_PARTS = {
     "activation",
     "mixer",
     "residual_stream_count",
+    "residual_mixing",
     "layer_input_size",
     "second_set_elements",
     "shares_keys",
     "value_head_size",
+    "differential",
     "beside",
 }
 _LATER_ENDS = {"embedding_size", "before_head", "head_size"}

@@ -22,11 +22,11 @@ Sources, beside those of `planner.exporters.strategy_fields`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.schema.model import GroupedQueryAttention, ModelGraph
+from planner.schema.model import GroupedQueryAttention, LatentAttention, ModelGraph
 from planner.schema.model_kind import ModelKind, model_kind, scores_sequences, sees_ahead
 from planner.schema.strategy import ContextParallelKind
 
@@ -117,7 +117,7 @@ OF_THE_MODEL = frozenset(
         *("head_token_ratio", "embedding_size", "before_head", "measured_embedding"),
         *("measured_head", "tokens_per_sequence", "carried_width", "entry", "exit", "norm"),
         *("norm_placement", "residual_stream_count", "layer_input_size", "beside"),
-        "second_set_elements",
+        *("second_set_elements", "residual_mixing"),
     }
 )
 # What of a graph decides whether a target trains the model, and with which degrees.
@@ -208,14 +208,13 @@ def _phrase(graph: ModelGraph, kind: ModelKind) -> str:
     return kind.value
 
 
-def _attentions(graph: ModelGraph) -> Iterator[GroupedQueryAttention]:
-    for run in graph.runs:
-        if run.measured is None and isinstance(run.block.attention, GroupedQueryAttention):
-            yield run.block.attention
-
-
 def _has_windows(graph: ModelGraph) -> bool:
+    attentions = [run.block.attention for run in graph.runs if run.measured is None]
     return any(
-        one.sliding_window_tokens is not None or one.chunk_tokens is not None
-        for one in _attentions(graph)
+        isinstance(one, GroupedQueryAttention | LatentAttention)
+        and one.sliding_window_tokens is not None
+        for one in attentions
+    ) or any(
+        isinstance(one, GroupedQueryAttention) and one.chunk_tokens is not None
+        for one in attentions
     )

@@ -36,7 +36,9 @@ class GroupedQueryAttention(Part):
     projection is twice as wide and its other half gates the output (Qwen3-Next).
     `values_are_keys`: one projection gives both (Gemma-4). `shares_keys`: an earlier block's keys
     and values are read, and there is no projection for them (small Gemma-4). `value_head_size` is
-    that of values where it is not that of keys (MiMo-V2).
+    that of values where it is not that of keys (MiMo-V2). `differential`: the scores of each head
+    weigh the values of two, in two passes, and halves of the heads are subtracted from one another
+    (arXiv:2410.05258).
     """
 
     kind: Literal["grouped_query"] = "grouped_query"
@@ -58,6 +60,7 @@ class GroupedQueryAttention(Part):
     values_are_keys: bool = later(False)
     shares_keys: bool = later(False)
     value_head_size: PositiveCount | None = later(None)
+    differential: bool = later(False)
 
     @property
     def value_size(self) -> int:
@@ -70,6 +73,7 @@ class LatentAttention(Part):
 
     With an `index` a token attends to as many keys as that picks (DeepSeek-V3.2, arXiv:2512.02556
     section 2.1); `picks_again` is false where it takes those that an earlier block's index picked.
+    A window is `sliding_window_tokens` keys to the left.
     """
 
     kind: Literal["latent"] = "latent"
@@ -82,6 +86,7 @@ class LatentAttention(Part):
     bias: bool = False
     index: KeyIndex | None = later(None)
     picks_again: bool = later(True)
+    sliding_window_tokens: PositiveCount | None = later(None)
 
     @model_validator(mode="after")
     def _picks(self) -> Self:
@@ -187,8 +192,10 @@ class Block(Part):
     kind `none`, or beside another: then both read the same row and share a residual.
 
     `residual_stream_count` rows of the residual go side by side, collapsed into one before each
-    part and mixed after it (hyper-connections, DeepSeek-V4). `layer_input_size` is the width of a
-    row of the block's own that gates a last part, after the feed-forward (small Gemma-4).
+    part and mixed after it (hyper-connections, DeepSeek-V4), unless `residual_mixing` is false:
+    then each goes on as it is, and the part's output is added to all. `layer_input_size` is the
+    width of a row of the block's own that gates a last part, after the feed-forward (small
+    Gemma-4).
     `second_set_elements` are weights that some tokens pass in place of the block's own, split among
     tensor-parallel ranks as those are (MM-DiT's for text, arXiv:2403.03206 section 4). `beside` are
     products, norms and tables over the block's rows that no other field stands for; every
@@ -202,6 +209,7 @@ class Block(Part):
     cross_attention: CrossAttention | None = later(None)
     mixer: Mixer | None = later(None)
     residual_stream_count: PositiveCount = later(1)
+    residual_mixing: bool = later(True)
     layer_input_size: PositiveCount | None = later(None)
     second_set_elements: Count = later(0)
     beside: Entry | None = later(None)

@@ -1,8 +1,8 @@
 """Mixer: what carries a state along the sequence instead of attending to all of it.
 
 State spaces and delta nets run through a sequence in chunks: products within a chunk, and a state
-from chunk to chunk. A selective scan goes token by token in one kernel; a short convolution sees
-the last few tokens alone.
+from chunk to chunk, as in lightning attention. A selective scan goes token by token in one kernel;
+a short convolution sees the last few tokens alone.
 """
 
 from __future__ import annotations
@@ -128,7 +128,34 @@ class ShortConvolutionMixer(Part):
     bias: bool = False
 
 
+class LinearAttentionMixer(Part):
+    """Lightning attention (arXiv:2401.04658): a state per head, which forgets at a rate of its own.
+
+    Each head has queries, keys and values, all activated; the rate is no weight. What is read of
+    the state passes a norm as wide as all heads, and a gate.
+    """
+
+    kind: Literal["linear_attention"] = "linear_attention"
+    head_count: PositiveCount
+    head_size: PositiveCount
+    chunk_tokens: PositiveCount = 256
+
+    @property
+    def inner_width(self) -> int:
+        """Return the width of all heads."""
+        return self.head_count * self.head_size
+
+    @property
+    def input_width(self) -> int:
+        """Return what the input projections put out: queries, keys, values, gate."""
+        return 4 * self.inner_width
+
+
 Mixer = Annotated[
-    StateSpaceMixer | GatedDeltaMixer | SelectiveScanMixer | ShortConvolutionMixer,
+    StateSpaceMixer
+    | GatedDeltaMixer
+    | SelectiveScanMixer
+    | ShortConvolutionMixer
+    | LinearAttentionMixer,
     Field(discriminator="kind"),
 ]

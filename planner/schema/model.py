@@ -34,6 +34,7 @@ from planner.schema.entry import Entry, Exit, Product
 from planner.schema.measured import MeasuredPart
 from planner.schema.mixer import (
     GatedDeltaMixer,
+    LinearAttentionMixer,
     Mixer,
     SelectiveScanMixer,
     ShortConvolutionMixer,
@@ -57,6 +58,7 @@ __all__ = [
     "KeyCompression",
     "KeyIndex",
     "LatentAttention",
+    "LinearAttentionMixer",
     "Mixer",
     "MixtureFeedForward",
     "ModelGraph",

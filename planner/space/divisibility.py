@@ -10,6 +10,7 @@ from planner.schema.model import (
     CompressedAttention,
     DenseFeedForward,
     LatentAttention,
+    LinearAttentionMixer,
     MixtureFeedForward,
     ModelGraph,
     NoAttention,
@@ -72,6 +73,8 @@ def _mixer_sizes(block: Block) -> dict[str, int]:
             f"{mixer.head_count} state-space heads": mixer.head_count,
             f"{mixer.group_count} state-space groups": mixer.group_count,
         }
+    if isinstance(mixer, LinearAttentionMixer):
+        return {f"{mixer.head_count} linear-attention heads": mixer.head_count}
     if isinstance(mixer, SelectiveScanMixer):
         return {"1 copy of a selective scan, which ranks cannot share": 1}
     if isinstance(mixer, ShortConvolutionMixer):

@@ -138,7 +138,7 @@ def stream_gemms(block: Block, hidden_size: int, part_count: int) -> tuple[Gemm,
     mix = Gemm(
         name="residual_mix",
         inner_size=count * hidden_size,
-        outer_size=(2 + count) * count,
+        outer_size=_mixing_columns(block),
         split="none",
         in_16_bits=True,
     )
@@ -146,11 +146,21 @@ def stream_gemms(block: Block, hidden_size: int, part_count: int) -> tuple[Gemm,
 
 
 def stream_parameters(block: Block, hidden_size: int, part_count: int) -> int:
-    """Return the parameters of mixing: a product, its bias, and three scales, for each part."""
+    """Return the parameters of mixing: a product, its bias, and its scales, for each part.
+
+    There is a scale for what is collapsed, what is added, and where rows are mixed, for that.
+    """
     count = block.residual_stream_count
     if count == 1:
         return 0
-    return part_count * ((2 + count) * count * (count * hidden_size + 1) + 3)
+    scales = 2 + block.residual_mixing
+    return part_count * (_mixing_columns(block) * (count * hidden_size + 1) + scales)
+
+
+def _mixing_columns(block: Block) -> int:
+    """Return the weights that a token's rows of residual have: to collapse, to add, to mix them."""
+    count = block.residual_stream_count
+    return (2 + count * block.residual_mixing) * count
 
 
 def collapse_parameters(block: Block, hidden_size: int) -> int:

@@ -108,16 +108,20 @@ def attention_core(
             key_head_size=key_size,
             value_head_size=attention.value_head_size,
             key_value_width=attention.head_count * (key_size + attention.value_head_size),
-            window_tokens=None if index is None else index.entries_per_token,
+            window_tokens=attention.sliding_window_tokens
+            if index is None
+            else index.entries_per_token,
             index_width=index.head_count * index.head_size
             if index and attention.picks_again
             else 0,
         )
+    passes = 2 if attention.differential else 1
     return AttentionCore(
-        head_count=attention.head_count,
+        head_count=passes * attention.head_count,
         key_head_size=attention.head_size,
         value_head_size=attention.value_size,
-        key_value_width=attention.key_value_head_count
+        key_value_width=passes
+        * attention.key_value_head_count
         * (attention.head_size + attention.value_size),
         window_tokens=attention.sliding_window_tokens,
         causal=attention.causal,

@@ -1,14 +1,15 @@
 """Mixers: what state-space layers and gated delta nets ask per token, as their fused kernels run.
 
 What selective scans and short convolutions ask is `planner.workload.row_mixers`'s business. These
-two work through a sequence in chunks: products of a chunk's tokens with one another, and of each
+three work through a sequence in chunks: products of a chunk's tokens with one another, and of each
 token with the state that goes from chunk to chunk. Those products have no weights and keep no
 output; a chunk's matrices are counted whole, as kernels compute them. What elementwise kernels move
 and what is kept is derived from the kernels' sources. Published steps of a Nemotron-H are predicted
 11 % too fast; no gated delta net's were found.
 
 Source: Dao and Gu 2024, arXiv:2405.21060, section 6; Yang et al. 2024, arXiv:2412.06464, section 3;
-mamba_ssm `ops/triton/ssd_combined.py`; flash-linear-attention `ops/gated_delta_rule/chunk.py`.
+mamba_ssm `ops/triton/ssd_combined.py`; flash-linear-attention `ops/gated_delta_rule/chunk.py`; Qin
+et al. 2024, arXiv:2401.04658, algorithm 1; transformers 5.23 `models/minimax/modeling_minimax.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 
 from planner.schema.mixer import (
     GatedDeltaMixer,
+    LinearAttentionMixer,
     Mixer,
     SelectiveScanMixer,
     ShortConvolutionMixer,
@@ -37,6 +39,11 @@ from planner.workload.row_mixers import (
 
 _STATE_SPACE_KERNELS = 7  # convolution, five of the scan, gated norm
 _GATED_DELTA_KERNELS = 14  # convolution, two norms, four of decay and step, six of chunks, norm
+_LINEAR_KERNELS = 5  # activation, attention, norm, gate, their product
+_LINEAR_ROWS_MOVED = (
+    17  # three activated, read again, one written; norm and gate in and out; product
+)
+_LINEAR_ROWS_KEPT = 10  # three before and after activation; attention's, norm's, gate's, product
 _STATE_PASSES = 6  # of 16 bits: written and read in 32, passed on and read in 16
 _CONVOLUTION_PASSES = 2
 _GATED_NORM_PASSES = 3  # read the scan's output and the gate, write
@@ -48,11 +55,10 @@ def mixer_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
     """Return the products of a mixer, in order of execution: in, those of the scan, out."""
     if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
         return row_mixer_gemms(mixer, hidden_size)
-    scan = _state_space_scan(mixer) if isinstance(mixer, StateSpaceMixer) else _delta_scan(mixer)
     return (
         _gemm("mixer_in", hidden_size, mixer.input_width),
         *_ranked_gemms(mixer, hidden_size),
-        *(replace(product, weightless=True, in_16_bits=True) for product in scan),
+        *(replace(product, weightless=True, in_16_bits=True) for product in _scan(mixer)),
         replace(_gemm("mixer_out", mixer.inner_width, hidden_size), split="inner"),
     )
 
@@ -60,12 +66,15 @@ def mixer_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
 def mixer_parameters(mixer: Mixer, hidden_size: int) -> ParameterCounts:
     """Return the parameters: projections, short convolution, decay and step per head, norm.
 
-    The state-space layer has a skip per head beside, and norms all of its width; the gated delta
-    net norms each head by the same weights.
+    The state-space layer has a skip per head beside, and norms all of its width, as lightning
+    attention does, which has projections alone beside; the gated delta net norms each head by the
+    same weights.
     """
     if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
         return row_mixer_parameters(mixer, hidden_size)
     sharded = hidden_size * (mixer.input_width + mixer.inner_width)
+    if isinstance(mixer, LinearAttentionMixer):
+        return ParameterCounts(sharded=sharded + mixer.inner_width, replicated=0)
     sharded += mixer.convolution_width * mixer.convolved_width
     if isinstance(mixer, GatedDeltaMixer):
         rank = mixer.gate_rank or 0
@@ -86,6 +95,12 @@ def mixer_traffic(mixer: Mixer) -> ElementwiseTraffic:
     """Return the elements per token that the kernels between the projections move."""
     if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
         return row_mixer_traffic(mixer)
+    if isinstance(mixer, LinearAttentionMixer):
+        states = 2.0 * mixer.inner_width * mixer.head_size / mixer.chunk_tokens
+        rows = float(_LINEAR_ROWS_MOVED * mixer.inner_width)
+        return ElementwiseTraffic(
+            replicated=0.0, sharded=rows + states, kernel_count=_LINEAR_KERNELS
+        )
     moved = _CONVOLUTION_PASSES * mixer.convolved_width
     moved += _GATED_NORM_PASSES * mixer.inner_width
     moved += mixer.convolved_width + mixer.inner_width  # the scan reads its rows, writes its output
@@ -113,6 +128,9 @@ def mixer_activations(mixer: Mixer) -> ActivationElements:
     """
     if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
         return row_mixer_activations(mixer)
+    if isinstance(mixer, LinearAttentionMixer):
+        rows = float(_LINEAR_ROWS_KEPT * mixer.inner_width)
+        return ActivationElements(gathered=0.0, replicated=0.0, sharded=rows)
     if isinstance(mixer, StateSpaceMixer):
         return ActivationElements(
             gathered=0.0,
@@ -139,6 +157,26 @@ def _ranked_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
         _gemm("decay_up", rank, mixer.decay_width),
         replace(_gemm("gate_down", hidden_size, rank), split="none", shares_input=True),
         _gemm("gate_up", rank, mixer.inner_width),
+    )
+
+
+def _scan(mixer: StateSpaceMixer | GatedDeltaMixer | LinearAttentionMixer) -> tuple[Gemm, ...]:
+    """Return the products without weights."""
+    if isinstance(mixer, StateSpaceMixer):
+        return _state_space_scan(mixer)
+    if isinstance(mixer, LinearAttentionMixer):
+        return _linear_scan(mixer)
+    return _delta_scan(mixer)
+
+
+def _linear_scan(mixer: LinearAttentionMixer) -> tuple[Gemm, ...]:
+    """Return queries times keys of a chunk, that times values, and the state written and read."""
+    chunk, size, width = mixer.chunk_tokens, mixer.head_size, mixer.inner_width
+    return (
+        _gemm("scan_scores", size, mixer.head_count * chunk),
+        _gemm("scan_values", chunk, width),
+        _gemm("state_write", size, width),
+        _gemm("state_read", size, width),
     )
 
 

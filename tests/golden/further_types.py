@@ -308,6 +308,180 @@ UNUSUAL: list[tuple[str, str, Fields]] = [
     ),
 ]
 
+HALVES: Fields = {
+    "encoder": {"model_type": "vit", **PICTURES, "hidden_size": 32, "qkv_bias": False},
+    "decoder": {
+        "model_type": "trocr",
+        "d_model": 64,
+        "decoder_layers": 2,
+        "decoder_attention_heads": 4,
+        "decoder_ffn_dim": 96,
+        "vocab_size": 500,
+        "max_position_embeddings": 40,
+        "pad_token_id": 1,
+    },
+}
+LATENT: Fields = {
+    **MANY,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "num_key_value_heads": 4,
+    "index_n_heads": 3,
+    "index_head_dim": 16,
+    "index_topk": 20,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+}
+SLIDING: Fields = {
+    "swa_num_attention_heads": 2,
+    "swa_num_key_value_heads": 2,
+    "swa_q_lora_rank": 20,
+    "swa_kv_lora_rank": 28,
+    "swa_head_dim": 24,
+    "swa_qk_nope_head_dim": 16,
+    "swa_v_head_dim": 10,
+}
+INKLING: Fields = {
+    **SIZES,
+    "num_hidden_layers": 7,
+    "head_dim": 16,
+    "swa_num_attention_heads": 6,
+    "swa_num_key_value_heads": 3,
+    "swa_head_dim": 12,
+    "d_rel": 5,
+    "rel_extent": 40,
+    "sliding_window_size": 30,
+    "conv_kernel_size": 3,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+}
+SMALL_ROWS: Fields = {
+    **SIZES,
+    "head_dim": 16,
+    "num_kv_shared_layers": 1,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 400,
+    "altup_num_inputs": 3,
+    "laurel_rank": 5,
+    "layer_types": WINDOWS,
+}
+QWEN4: Fields = {
+    **QWEN3_5,
+    **ROUTED,
+    "head_dim": 16,
+    "shared_expert_intermediate_size": 40,
+    "hc_count": 3,
+    "hc_lowrank": 10,
+    "heads_per_ngram": 4,
+    "ngram_vocab_size_base": 100,
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 16,
+    "indexer_budget": 64,
+    "indexer_compress_ratio": 16,
+}
+PHI4: Fields = {
+    **SIZES,
+    "vision_config": PICTURES,
+    "audio_config": {
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_blocks": 2,
+        "num_attention_heads": 4,
+        "ext_pw_out_channel": 28,
+        "depthwise_separable_out_channel": 28,
+        "depthwise_multiplier": 2,
+        "input_size": 30,
+        "nemo_conv_channels": 12,
+        "bias_max_distance": 9,
+    },
+}
+# Decoders by mechanisms of their own, or that are one half of something.
+HALF_OR_OTHER: list[tuple[str, str, Fields]] = [
+    ("diffllama", "DiffLlamaForCausalLM", SIZES),
+    ("diffllama", "DiffLlamaForCausalLM", {**SIZES, "attention_bias": True, "head_dim": 24}),
+    ("dots3_note_text", "Dots3NoteForCausalLM", {**LATENT, **SLIDING, "num_hidden_layers": 6}),
+    (
+        "dots3_note_text",
+        "Dots3NoteForCausalLM",
+        {
+            **LATENT,
+            **SLIDING,
+            "use_dsa": False,
+            "attention_bias": True,
+            "first_k_dense_replace": 2,
+            "moe_shared_expert_intermediate_size": 40,
+            "n_shared_experts": 2,
+        },
+    ),
+    ("hy_v4", "HYV4ForCausalLM", {**LATENT, "num_hidden_layers": 6, "hc_mult": 3}),
+    ("hy_v4", "HYV4ForCausalLM", {**LATENT, "indexer_types": ["full"] * 4}),
+    ("inkling_text", "InklingForCausalLM", INKLING),
+    ("inkling_text", "InklingForCausalLM", {**INKLING, "dense_mlp_idx": 2, "n_shared_experts": 0}),
+    ("inkling_text", "InklingForCausalLM", {**INKLING, "dense_intermediate_size": 80}),
+    (
+        "inkling2_text",
+        "Inkling2ForCausalLM",
+        {key: value for key, value in INKLING.items() if key != "intermediate_size"},
+    ),
+    ("gemma3n_text", "Gemma3nForCausalLM", SMALL_ROWS),
+    (
+        "gemma3n_text",
+        "Gemma3nForCausalLM",
+        {**SMALL_ROWS, "intermediate_size": [96, 80, 96, 64], "num_kv_shared_layers": 2},
+    ),
+    ("minimax", "MiniMaxForCausalLM", SIZES),
+    (
+        "minimax",
+        "MiniMaxForCausalLM",
+        {**SIZES, "head_dim": 24, "layer_types": ["linear_attention", "full_attention"] * 2},
+    ),
+    ("emu3", "Emu3ForCausalLM", {"text_config": SIZES}),
+    ("emu3_text_model", "Emu3ForCausalLM", {**SIZES, "mlp_bias": True}),
+    ("qwen4_exp", "Qwen4ExpForCausalLM", {"text_config": QWEN4}),
+    (
+        "qwen4_exp_text",
+        "Qwen4ExpForCausalLM",
+        {**QWEN4, "ple_layer_ids": [2, 3], "eos_token_id": 1},
+    ),
+    (
+        "dots3_note",
+        "Dots3NoteForCausalLM",
+        {
+            "text_config": {**LATENT, **SLIDING},
+            "vision_config": {"adapter_out_dim": 64},
+            "audio_config": {"adapter_out_dim": 64},
+        },
+    ),
+    ("moshi", "MoshiForCausalLM", {**SIZES, "ffn_dim": 96}),
+    ("phi4_multimodal", "Phi4MultimodalForCausalLM", PHI4),
+    ("trocr", "TrOCRForCausalLM", HALVES["decoder"]),
+    (
+        "trocr",
+        "TrOCRForCausalLM",
+        {
+            **HALVES["decoder"],
+            "cross_attention_hidden_size": 48,
+            "use_learned_position_embeddings": False,
+            "layernorm_embedding": False,
+        },
+    ),
+    ("vision-encoder-decoder", "VisionEncoderDecoderModel", HALVES),
+    (
+        "vision-encoder-decoder",
+        "VisionEncoderDecoderModel",
+        {
+            "encoder": {"model_type": "deit", **PICTURES, "hidden_size": 48},
+            "decoder": {**HALVES["decoder"], "cross_attention_hidden_size": 48},
+        },
+    ),
+]
+
 LONG_T5: Fields = {**T5, "vocab_size": 500}
 # Encoder-decoders whose encoders see less than all, or route, or have a vocabulary of their own.
 UNUSUAL_ENCODERS: list[tuple[str, str, Fields]] = [
@@ -503,6 +677,7 @@ CASES: list[tuple[str, str, Fields]] = [
     ),
     *UNUSUAL,
     *UNUSUAL_ENCODERS,
+    *HALF_OR_OTHER,
     ("llava_next_video", "LlavaNextVideoForConditionalGeneration", seen("llama", CLIP)),
     ("vipllava", "VipLlavaForConditionalGeneration", seen("llama", CLIP)),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,19 @@ from transformers.models.auto import modeling_auto
 from planner.importers.hugging_face.readers import READERS
 from planner.importers.models import model_from_fields
 from planner.workload.model import model_workload
-from tests.golden.further_types import BART, CASES, HEADS, MANY, PICTURES, SIZES
+from tests.golden.further_types import (
+    BART,
+    CASES,
+    HALVES,
+    HEADS,
+    LATENT,
+    MANY,
+    PICTURES,
+    QWEN4,
+    SIZES,
+    SMALL_ROWS,
+)
+from tests.golden.read_types import sentence
 from tests.golden.test_towers_and_encoders import expected_flop
 from tests.golden.transformers_models import reference_model, reference_parameter_count
 
@@ -55,8 +68,13 @@ UNFIT = {
     "qwen3_5_moe",
     "qwen3_vl",
     "qwen3_vl_moe",
+    "qwen4_exp",
+    "qwen4_exp_text",
     "smolvlm",
+    "vision-encoder-decoder",
 }
+# Of these the decoder alone is read, and assumptions say so unless its own class is named.
+HALF = {"dots3_note", "emu3", "gemma3n", "qwen4_exp"}
 # Heads that no reader counts: assumptions name them, and price a head that predicts tokens.
 TOLD = {
     "BertGenerationEncoder",
@@ -85,7 +103,10 @@ CLASSES = {
     if model_type in READERS
 } | {(model_type, named) for model_type, named, _ in CASES + HEADS}
 BY_DEFAULT = sorted(
-    (model_type, named) for model_type, named in CLASSES if model_type not in UNBUILDABLE | UNFIT
+    (model_type, named)
+    for model_type, named in CLASSES
+    if model_type not in UNBUILDABLE | UNFIT
+    and (model_type not in HALF or named.endswith("ForCausalLM"))
 )
 
 
@@ -130,6 +151,24 @@ def test_a_default_configuration_has_the_parameters_of_the_class_or_says_that_it
     assert told or model_workload(graph).parameter_count == reference_parameter_count(fields)
 
 
+@pytest.mark.parametrize("named", ["ForConditionalGeneration", "ForCausalLM"])
+@pytest.mark.parametrize(
+    ("model_type", "sizes"),
+    [("dots3_note", LATENT), ("emu3", SIZES), ("gemma3n", SMALL_ROWS), ("qwen4_exp", QWEN4)],
+)
+def test_what_is_left_out_beside_a_decoder_is_said_unless_its_class_is_named(
+    model_type, sizes, named
+):
+    fields = {"model_type": model_type, "architectures": [f"It{named}"], "text_config": sizes}
+    said = model_from_fields(fields, name="it").assumptions
+    assert any("neither memory nor work" in one for one in said) is (named != "ForCausalLM")
+
+
+def test_the_page_counts_the_types_of_automatic_classes_that_are_read():
+    page = (Path(__file__).parents[2] / "docs" / "model-graph.md").read_text(encoding="utf-8")
+    assert f"types that are read so: {sentence()} (`python" in " ".join(page.split())
+
+
 def test_every_class_that_is_compared_is_one_of_transformers():
     assert all(hasattr(transformers, named) for _, named, _ in CASES + HEADS)
 
@@ -155,6 +194,14 @@ def test_every_class_that_is_compared_is_one_of_transformers():
         ("bart", "BartForConditionalGeneration", BART, BOTH_HALVES),
         ("beam", "BeamForCausalLM", {**SIZES, "num_hidden_layers": 1}, {"input_ids": (2, 48)}),
         ("roc_bert", "RoCBertForMaskedLM", MANY, {"input_ids": (2, 48)}),
+        ("diffllama", "DiffLlamaForCausalLM", SIZES, {"input_ids": (2, 48)}),
+        (
+            "minimax",
+            "MiniMaxForCausalLM",
+            {**SIZES, "num_hidden_layers": 2, "block_size": 16},
+            {"input_ids": (2, 48)},
+        ),
+        ("trocr", "TrOCRForCausalLM", HALVES["decoder"], {"input_ids": (2, 40)}),
         ("vit", "ViTForImageClassification", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
         ("dinov3_vit", "DINOv3ViTModel", PICTURES, {"pixel_values": (2, 3, 32, 32)}),
     ],
@@ -163,7 +210,8 @@ def test_flop_of_a_forward_is_what_torch_counts(model_type, named, sizes, inputs
     """Of two sequences, attention unmasked."""
     fields = {"model_type": model_type, "architectures": [named], **sizes}
     tokens = inputs.get("input_ids", (2, PATCHES_AND_CLASS))[1]
-    model = reference_model(fields, attn_implementation="eager").eval()
+    options = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
+    model = reference_model(fields, **options).eval()
     with torch.device("meta"):
         given = {
             name: torch.zeros(size, dtype=torch.float32 if "pixel" in name else torch.long)

@@ -67,7 +67,8 @@ WITH_TOWERS = {
     "t5",
     "whisper",
 }
-WITHOUT_A_CLASS = {"internvl_chat", "kimi_k2"}
+# Of a gemma3n the decoder alone is read, whose type is gemma3n_text.
+WITHOUT_A_CLASS = {"gemma3n", "internvl_chat", "kimi_k2", "minimax_m1"}
 # Those of `further_types.py` are compared in `test_further_types.py`.
 FURTHER = {model_type for model_type, _, _ in CASES + HEADS}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS - FURTHER)

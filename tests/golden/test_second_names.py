@@ -29,6 +29,8 @@ UNREAD = {
     "bigbird_pegasus": {"attention_probs_dropout_prob"},
     "deepseek_v4": {"intermediate_size"},
     "falcon_h1": {"layer_types"},
+    "inkling_text": {"embedding_multiplier"},
+    "inkling2_text": {"routed_scaling_factor"},
     "kimi_linear": {"n_group", "norm_topk_prob"},
     "whisper": {"num_key_value_heads"},
 }
@@ -43,7 +45,7 @@ TOKENS = {
     "initializer_range",
     "video_token_id",
 }
-WITHOUT_A_CLASS = {"internvl_chat", "kimi_k2"}
+WITHOUT_A_CLASS = {"internvl_chat", "kimi_k2", "minimax_m1"}
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 96,

@@ -64,8 +64,12 @@ def reference_model(
     named = fields.get("architectures")
     own = getattr(transformers, named[0]) if named else _WITHOUT_AN_ENTRY.get(model_type)
     build = own._from_config if own else _CLASSES.get(model_type, AutoModelForCausalLM).from_config
+    config = reference_config(fields)
+    text = config.get_text_config()
+    if own is not None and isinstance(text, own.config_class):
+        config = text  # as the automatic class takes a half of the whole
     with torch.device(device):
-        return build(reference_config(fields), **options)
+        return build(config, **options)
 
 
 def reference_parameter_count(fields: dict[str, Any]) -> int:

@@ -149,7 +149,7 @@ def ovis2(fields: Fields, name: str) -> ModelGraph:
 
 def minimax_m3_vl(fields: Fields, name: str) -> ModelGraph:
     """Return a minimax_m3_vl: patches are mapped to the decoder's width, merged, mapped again."""
-    section = fields.section("text_config", aliases=minimax.M3_ALIASES)
+    section = fields.section("text_config", aliases=minimax.ALIASES)
     text = minimax.minimax_m3_vl_text(section, name)
     vision = fields.section("vision_config", defaults=_M3_VISION)
     width, output = vision.size("hidden_size"), text.hidden_size

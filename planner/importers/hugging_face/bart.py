@@ -27,6 +27,11 @@ from planner.schema.model import (
     RunPart,
 )
 
+TROCR_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "decoder_attention_heads",
+    "num_hidden_layers": "decoder_layers",
+}
 BART_ALIASES = {
     "hidden_size": "d_model",
     "num_attention_heads": "encoder_attention_heads",
@@ -252,6 +257,77 @@ def _refuse_parts(fields: Fields) -> None:
 
 def _plain(fields: Fields, name: str) -> DenseFeedForward:
     return DenseFeedForward(ffn_size=fields.size(name), gated=False, bias=True)
+
+
+def trocr(fields: Fields, name: str) -> ModelGraph:
+    """Return a trocr by itself: a decoder whose attention across reads nothing.
+
+    Its weights are counted as parameters, and that no tower stands before it is said.
+    """
+    width = fields.size("d_model")
+    source = fields.optional_size("cross_attention_hidden_size") or width
+    idle = 2 * (width + 1) * width + 2 * (source + 1) * width
+    block = _trocr_block(fields).model_copy(
+        update={"beside": Entry(norm_widths=(width,), table_elements=idle)}
+    )
+    said = "attention across reads nothing, as no tower stands before the decoder"
+    return _trocr(fields, name, block, tower=(), said=(said,))
+
+
+def trocr_behind(
+    fields: Fields, name: str, tower: tuple[BlockRun, ...], said: tuple[str, ...]
+) -> ModelGraph:
+    """Return a trocr that reads what `tower` puts out; `said` is what was assumed of that."""
+    tokens, source = tower[-1].output(fields.size("d_model"))
+    own = _trocr_block(fields)
+    heads = multi_head(fields, "decoder_attention_heads", "d_model")
+    cross = CrossAttention(
+        head_count=heads.head_count,
+        key_value_head_count=heads.head_count,
+        head_size=heads.head_size,
+        source_width=source,
+        source_tokens_per_sequence=tokens,
+        query_key_value_bias=True,
+        output_bias=True,
+    )
+    block = own.model_copy(update={"cross_attention": cross})
+    return _trocr(fields, name, block, tower=tower, said=said)
+
+
+def _trocr_block(fields: Fields) -> Block:
+    heads = multi_head(fields, "decoder_attention_heads", "d_model")
+    return Block(
+        attention=heads.model_copy(update=BIASED),
+        feed_forward=_plain(fields, "decoder_ffn_dim"),
+        norm=Norm.LAYER,
+        norm_placement=NormPlacement.AFTER,
+    )
+
+
+def _trocr(
+    fields: Fields, name: str, block: Block, *, tower: tuple[BlockRun, ...], said: tuple[str, ...]
+) -> ModelGraph:
+    width = fields.size("d_model")
+    positions = fields.size("max_position_embeddings", 512, limit=POSITION_LIMIT)
+    learned = fields.flag("use_learned_position_embeddings", True)
+    normed = fields.flag("layernorm_embedding", True)
+    decoder = BlockRun(
+        block=block,
+        block_count=layer_count(fields, "decoder_layers"),
+        entry=Entry(norm_widths=(width,)) if normed else None,
+    )
+    return ModelGraph(
+        name=name,
+        architecture="trocr",
+        hidden_size=width,
+        vocabulary_size=fields.size("vocab_size"),
+        tied_embeddings=fields.flag("tie_word_embeddings", True),
+        learned_position_count=positions + _BART.first_position if learned else 0,
+        final_norm=None,
+        maximum_sequence_length=positions,
+        runs=(*tower, decoder),
+        assumptions=said,
+    )
 
 
 READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {

@@ -34,7 +34,7 @@ _KINDS_OF_RATIOS = {0: _SLIDING, 4: _SPARSE, 128: _HEAVY}
 def deepseek_v4(fields: Fields, name: str) -> ModelGraph:
     """Return a deepseek_v4; multi-token prediction is left out, as transformers leaves it out."""
     attentions = {kind: _attention(fields, kind) for kind in _KINDS_OF_RATIOS.values()}
-    streams = fields.size("hc_mult", 4, limit=_STREAM_LIMIT)
+    streams = fields.size("hc_mult", 4, minimum=2, limit=_STREAM_LIMIT)
     mixture = _mixture(fields)
     blocks = [
         Block(attention=attentions[kind], feed_forward=mixture, residual_stream_count=streams)

@@ -69,7 +69,7 @@ def minicpm3(fields: Fields, name: str) -> ModelGraph:
 
 def deepseek_v32(fields: Fields, name: str) -> ModelGraph:
     """Return a deepseek_v32: a deepseek_v3 each of whose layers picks the keys it attends to."""
-    attention = _picking(fields, heads=64)
+    attention = picking(fields, heads=64)
     attentions = (attention,) * layer_count(fields)
     return _sparse(fields, name, attentions, positions=163_840)
 
@@ -78,7 +78,7 @@ def glm_moe_dsa(fields: Fields, name: str) -> ModelGraph:
     """Return a glm_moe_dsa (GLM-5): some layers take the keys that a layer before has picked."""
     sizes = {"q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256}
     fields = fields.filled(sizes)
-    picks = _picking(fields, heads=32)
+    picks = picking(fields, heads=32)
     takes = picks.model_copy(update={"picks_again": False})
     attentions = [picks if mode == _PICKS else takes for mode in _modes(fields)]
     return _sparse(fields, name, attentions, positions=202_752)
@@ -98,7 +98,7 @@ def axk2(fields: Fields, name: str) -> ModelGraph:
         "v_head_dim": 64,
     }
     fields = fields.filled(sizes)
-    attention = _picking(fields, heads=16)
+    attention = picking(fields, heads=16)
     width, rank = fields.size("hidden_size"), fields.size("q_lora_rank")
     inner = fields.size("gated_norm_rank", 16)
     queries = attention.no_position_head_size + attention.rotary_head_size
@@ -130,7 +130,7 @@ def axk2(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, blocks, positions=131_072)
 
 
-def _picking(fields: Fields, *, heads: int) -> LatentAttention:
+def picking(fields: Fields, *, heads: int) -> LatentAttention:
     """Return latent attention with its index, whose number of heads is the type's unless told.
 
     Raises:

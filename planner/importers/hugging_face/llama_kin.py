@@ -1,13 +1,14 @@
 """Dense decoders of Hugging Face that differ from llama's in one or two parts.
 
-apertus, arcee, bitnet, cwm, doge, exaone4, glm, helium, hunyuan_v1_dense, hyperclovax, internlm3,
-iquestcoder, jais2, ministral, nanochat, nemotron, olmo and stablelm; each reader states the
-defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
+apertus, arcee, bitnet, cwm, diffllama, doge, emu3, exaone4, glm, helium, hunyuan_v1_dense,
+hyperclovax, internlm3, iquestcoder, jais2, ministral, moshi, nanochat, nemotron, olmo and stablelm;
+each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23).
 """
 
 from __future__ import annotations
 
-from planner.errors import UnsupportedModelError
+from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
 from planner.importers.hugging_face.attention import (
     grouped_query,
@@ -88,6 +89,31 @@ def bitnet(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
 
 
+def diffllama(fields: Fields, name: str) -> ModelGraph:
+    """Return a diffllama: scores weigh the values of both halves of its heads, in two passes.
+
+    Raises:
+        DocumentError: if its key-value heads have no halves.
+    """
+    bias = fields.flag("attention_bias", False)
+    attention = grouped_query(fields).model_copy(
+        update={"query_key_value_bias": bias, "output_bias": bias, "differential": True}
+    )
+    if attention.key_value_head_count % 2:
+        raise DocumentError(
+            "must be even, as halves of the heads are subtracted from one another",
+            field=fields.spelling("num_key_value_heads"),
+            value=attention.key_value_head_count,
+            remedy="use an even number",
+        )
+    block = Block(
+        attention=attention,
+        feed_forward=_gated(fields, bias=False),
+        beside=Entry(table_elements=4 * attention.head_size),  # what weighs the second half
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
 def doge(fields: Fields, name: str) -> ModelGraph:
     """Return a doge: residuals have weights, and a product says which keys a head sees.
 
@@ -133,6 +159,36 @@ def olmo(fields: Fields, name: str) -> ModelGraph:
         norm=Norm.WEIGHTLESS,
     )
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def moshi(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of a moshi: its embedding has one row more than its head.
+
+    Raises:
+        UnsupportedModelError: if its class has the codec and the decoder of codebooks as well.
+    """
+    named = fields.first_text("architectures")
+    if named is not None and named.endswith("ForConditionalGeneration"):
+        raise UnsupportedModelError(
+            "has a codec and a decoder of codebooks, which a model graph has no part for",
+            field="architectures",
+            value=named[:80],
+            remedy="give MoshiForCausalLM for its decoder alone, or trace the model with "
+            "`meshwright trace --transformers config.json`",
+        )
+    window = fields.size("sliding_window", 3000, limit=POSITION_LIMIT)
+    block = Block(
+        attention=grouped_query(fields).model_copy(update={"sliding_window_tokens": window}),
+        feed_forward=DenseFeedForward(ffn_size=fields.size("ffn_dim") // 2),
+        norm=Norm.RMS_FLOAT32,
+    )
+    columns = fields.size("vocab_size")
+    return rotary_decoder(
+        fields.replaced({"vocab_size": columns + 1, "tie_word_embeddings": False}),
+        name,
+        (block,) * layer_count(fields),
+        positions=3000,
+    ).model_copy(update={"head_size": columns})
 
 
 def nanochat(fields: Fields, name: str) -> ModelGraph:
@@ -199,6 +255,15 @@ def hunyuan_v1_dense(fields: Fields, name: str) -> ModelGraph:
     attention = _biased(fields).model_copy(update={"query_key_norm": True})
     block = Block(attention=attention, feed_forward=_gated(fields, bias=False))
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def emu3_text(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of an emu3: a llama with eight key-value heads unless told."""
+    attention = grouped_query(fields, key_value_heads=8)
+    bias = fields.flag("attention_bias", False)
+    attention = attention.model_copy(update={"query_key_value_bias": bias, "output_bias": bias})
+    block = Block(attention=attention, feed_forward=_gated(fields))
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=9216)
 
 
 def exaone4(fields: Fields, name: str) -> ModelGraph:

@@ -1,20 +1,32 @@
-"""MiniMax M3 of Hugging Face, the decoder of minimax_m3_vl.
+"""MiniMax of Hugging Face: Text-01 and M1 by lightning attention, M3 by an index of keys.
 
-Defaults are those of `configuration_minimax_m3_vl.py` of transformers 5.23.
+Defaults are those of `configuration_minimax.py` and `configuration_minimax_m3_vl.py` of
+transformers 5.23.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
 from planner.importers.hugging_face.attention import grouped_query, layer_count, layer_kinds
 from planner.importers.hugging_face.decoder import rotary_decoder
 from planner.importers.hugging_face.mixture import routed_experts
-from planner.schema.model import Block, DenseFeedForward, Entry, ModelGraph, Norm, Product
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    Entry,
+    LinearAttentionMixer,
+    ModelGraph,
+    NoAttention,
+    Norm,
+    Product,
+)
 
-M3_ALIASES = {"num_experts": "num_local_experts"}
+ALIASES = {"num_experts": "num_local_experts"}
 
-_FULL, _SPARSE_KEYS = "full_attention", "minimax_m3_sparse"
+_FULL, _LINEAR, _SPARSE_KEYS = "full_attention", "linear_attention", "minimax_m3_sparse"
 _DENSE, _SPARSE = "dense", "sparse"
 _OLDER = {
     "index_n_heads": "sparse_num_index_heads",
@@ -30,6 +42,65 @@ _SIZES = {
     "index_topk_blocks": 16,
     "index_local_blocks": 1,
 }
+
+
+def minimax(fields: Fields, name: str) -> ModelGraph:
+    """Return a minimax (Text-01): lightning attention in every second layer unless told, experts.
+
+    A window is that of layers with softmax attention.
+    """
+    count = layer_count(fields)
+    default = [_FULL if (index + 1) % 2 else _LINEAR for index in range(count)]
+    return _lightning(fields, name, layer_kinds(fields, default, known=(_FULL, _LINEAR)))
+
+
+def minimax_m1(fields: Fields, name: str) -> ModelGraph:
+    """Return a MiniMax-M1 or MiniMax-Text-01 by the fields that its own repository has.
+
+    transformers has a class for these fields' successors, and their own code is never run.
+
+    Raises:
+        DocumentError: if a layer's kind is not said, or a shared expert is, which the class lacks.
+    """
+    count = layer_count(fields)
+    given = fields.counts("attn_type_list")
+    if fields.texts("layer_types") is None:
+        _require_each(fields.spelling("attn_type_list"), len(given), count)
+    kinds = layer_kinds(
+        fields, [_FULL if each else _LINEAR for each in given], known=(_FULL, _LINEAR)
+    )
+    if fields.size("shared_intermediate_size", 0, minimum=0):
+        raise DocumentError(
+            "a shared expert beside lightning attention is not read",
+            field=fields.spelling("shared_intermediate_size"),
+            value=fields.size("shared_intermediate_size"),
+            remedy="set it to 0, as every released file does, or describe the model as a graph",
+        )
+    graph = _lightning(fields, name, kinds)
+    said = "read as a minimax, whose parts it has: the model's own code was not run"
+    return graph.model_copy(update={"assumptions": (*graph.assumptions, said)})
+
+
+def _lightning(fields: Fields, name: str, kinds: Sequence[str]) -> ModelGraph:
+    attention = grouped_query(fields, key_value_heads=8).model_copy(
+        update={"sliding_window_tokens": fields.optional_size("sliding_window")}
+    )
+    mixer = LinearAttentionMixer(
+        head_count=attention.head_count,
+        head_size=attention.head_size,
+        chunk_tokens=fields.size("block_size", 256),
+    )
+    mixture = routed_experts(
+        fields,
+        expert_count=("num_local_experts", 8),
+        experts_per_token=2,
+        expert_ffn_size=fields.size("intermediate_size"),
+    )
+    blocks = {
+        _FULL: Block(attention=attention, feed_forward=mixture),
+        _LINEAR: Block(attention=NoAttention(), mixer=mixer, feed_forward=mixture),
+    }
+    return rotary_decoder(fields, name, [blocks[kind] for kind in kinds], positions=4096 * 32)
 
 
 def minimax_m3_vl_text(fields: Fields, name: str) -> ModelGraph:

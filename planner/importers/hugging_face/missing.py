@@ -12,7 +12,7 @@ _CODEBOOKS = "several vocabularies of sound, each with a head"
 _TWO_VOCABULARIES = "codes of pictures, made and read by a convolutional network"
 _CONFORMER = "blocks with two feed-forwards around attention and a convolution"
 _BYTES = "patches of bytes, whose length the model chooses"
-_STREAMS = "residual streams that are mixed by their own weights"
+_DRAFTS = "keys and values of the model that it drafts for"
 _TWO_MODELS = "two models of any types, one reading the other"
 
 MISSING: Mapping[str, str] = {
@@ -24,37 +24,29 @@ MISSING: Mapping[str, str] = {
     "convbert": "attention and a convolution side by side in each block",
     "deberta": _DISENTANGLED,
     "deberta-v2": _DISENTANGLED,
-    "diffllama": "attention whose heads weigh the values of both halves",
-    "dots3_note_text": "latent attention to a window",
-    "emu3": _TWO_VOCABULARIES,
     "encoder-decoder": _TWO_MODELS,
     "ernie4_5_vl_moe": "experts of two widths, of which one kind is for pictures",
     "fast_vlm": _CONVOLUTIONS,
     "florence2": _CONVOLUTIONS,
     "fnet": "a Fourier transform in place of attention",
     "funnel": _DISENTANGLED,
-    "gemma3n": "rows of residual that predict one another, and a convolutional tower",
-    "gemma3n_text": "rows of residual that predict one another",
+    "gemma4_assistant": _DRAFTS,
+    "gemma4_unified_assistant": _DRAFTS,
     "granite_speech": _CONFORMER,
     "granite_speech_plus": _CONFORMER,
     "hrm_text": _SHARED,
-    "hy_v4": _STREAMS,
     "janus": _TWO_VOCABULARIES,
     "jetmoe": "experts that make the queries of attention",
     "kyutai_speech_to_text": _CODEBOOKS,
     "longcat_flash": "two attentions a layer, and experts that compute nothing",
-    "minimax": "lightning attention",
     "mobilebert": "several feed-forwards in a narrow block",
-    "moshi": _CODEBOOKS,
     "musicgen": _CODEBOOKS,
     "musicgen_melody": _CODEBOOKS,
     "parakeet_ctc": _CONFORMER,
     "perception_lm": _CONVOLUTIONS,
-    "phi4_multimodal": _CONFORMER,
     "prophetnet": "several streams of attention that predict several tokens",
     "qwen2_5_omni": "a talker beside its thinker, whose thinker_config can be given by itself",
     "qwen3_omni_moe": "a talker beside its thinker",
-    "qwen4_exp_text": "tables of runs of tokens",
     "recurrent_gemma": _RECURRENCE,
     "reformer": "attention among tokens of one hash",
     "rwkv": _RECURRENCE,
@@ -63,7 +55,6 @@ MISSING: Mapping[str, str] = {
     "speech-encoder-decoder": _TWO_MODELS,
     "squeezebert": "products over groups of channels",
     "video_llava": "two towers that share their way to the decoder",
-    "vision-encoder-decoder": _TWO_MODELS,
     "xlnet": _DISENTANGLED,
     "xlstm": _RECURRENCE,
     "zamba": _SHARED,

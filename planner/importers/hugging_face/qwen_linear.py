@@ -27,7 +27,7 @@ _FULL, _LINEAR = "full_attention", "linear_attention"
 
 def qwen3_next(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen3_next: three layers of four are gated delta nets, and most route."""
-    mixture = _mixture(fields, experts=512, chosen=10)
+    mixture = shared_mixture(fields, experts=512, chosen=10)
     dense_only = fields.indices("mlp_only_layers")
     step = fields.size("decoder_sparse_step", 1)
 
@@ -47,7 +47,7 @@ def qwen3_5_text(fields: Fields, name: str) -> ModelGraph:
 
 def qwen3_5_moe_text(fields: Fields, name: str) -> ModelGraph:
     """Return the decoder of a qwen3_5_moe: every layer routes, beside a gated shared expert."""
-    mixture = _mixture(fields, experts=256, chosen=8)
+    mixture = shared_mixture(fields, experts=256, chosen=8)
     return _decoder(fields, name, lambda _: mixture, key_value_heads=2)
 
 
@@ -71,7 +71,7 @@ def _decoder(
             "output_gate": True,
         }
     )
-    mixer = _mixer(fields)
+    mixer = delta_mixer(fields)
     blocks = [
         Block(
             attention=attention if kind == _FULL else NoAttention(),
@@ -84,7 +84,8 @@ def _decoder(
     return rotary_decoder(fields, name, blocks, positions=32768)
 
 
-def _mixer(fields: Fields) -> GatedDeltaMixer:
+def delta_mixer(fields: Fields) -> GatedDeltaMixer:
+    """Return the gated delta net of a layer."""
     keys = fields.size("linear_num_key_heads", 16)
     values = fields.size("linear_num_value_heads", 32)
     require_divides(
@@ -102,7 +103,8 @@ def _mixer(fields: Fields) -> GatedDeltaMixer:
     )
 
 
-def _mixture(fields: Fields, *, experts: int, chosen: int) -> MixtureFeedForward:
+def shared_mixture(fields: Fields, *, experts: int, chosen: int) -> MixtureFeedForward:
+    """Return routed experts beside a gated shared one; the type's own defaults are given."""
     count = fields.size("num_experts", experts)
     per_token = fields.size("num_experts_per_tok", chosen)
     require_at_most(

@@ -203,9 +203,9 @@ def graph_or_refusal(fields: dict[str, Any]) -> ModelGraph | InputError:
 @pytest.mark.parametrize(
     ("model_type", "what"),
     [
-        ("gemma3n_text", "rows of residual that predict one another"),
+        ("gemma4_assistant", "keys and values of the model that it drafts for"),
         ("zamba2", "blocks that share their weights"),
-        ("minimax", "lightning attention"),
+        ("granite_speech", "blocks with two feed-forwards around attention"),
         ("deberta-v2", "scores of attention by relative position"),
     ],
 )

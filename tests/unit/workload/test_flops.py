@@ -238,3 +238,24 @@ def test_products_of_the_same_rows_know_their_width_as_one():
         **dict.fromkeys(("ffn_gate", "ffn_up"), 256),
         "ffn_down": None,
     }
+
+
+def test_differential_attention_reads_keys_and_computes_scores_twice():
+    """Two passes of 4 heads; keys and values of 2 heads of 16 each, read twice."""
+    core = attention_core(GROUPED.model_copy(update={"differential": True}))
+    assert (core.head_count, core.key_head_size, core.value_head_size) == (8, 16, 16)
+    assert core.key_value_width == 2 * 2 * (16 + 16)
+
+
+def test_latent_attention_sees_its_window():
+    core = attention_core(LATENT.model_copy(update={"sliding_window_tokens": 40}))
+    assert core.window_tokens == 40
+
+
+def test_rows_of_residual_that_are_not_mixed_need_weights_to_collapse_and_to_add_alone():
+    """Of 3 rows: 6 columns in place of 6 + 9, before each of two parts."""
+    block = Block(
+        attention=GROUPED, feed_forward=DENSE, residual_stream_count=3, residual_mixing=False
+    )
+    mixes = [shape for shape in shapes_of(block) if shape[0] == "residual_mix"]
+    assert mixes == [("residual_mix", 3 * 64, 6, "none")] * 2

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.schema.model import Block, GatedDeltaMixer, ModelGraph, StateSpaceMixer
+from planner.schema.model import (
+    Block,
+    GatedDeltaMixer,
+    LinearAttentionMixer,
+    ModelGraph,
+    StateSpaceMixer,
+)
 from planner.schema.strategy import ContextParallelKind
 from planner.space.divisibility import context_parallel_obstacle, tensor_parallel_sizes
 from planner.workload.mixers import mixer_activations, mixer_gemms, mixer_parameters
@@ -18,6 +24,7 @@ STATE_SPACE = StateSpaceMixer(
 DELTA = GatedDeltaMixer(
     key_head_count=2, value_head_count=4, key_head_size=3, value_head_size=2, chunk_tokens=16
 )
+LINEAR = LinearAttentionMixer(head_count=4, head_size=3, chunk_tokens=16)
 GRAPH = {
     "name": "it",
     "architecture": "hybrid",
@@ -108,3 +115,30 @@ def test_a_block_without_attention_needs_a_mixer():
     with pytest.raises(InputError, match="there is no mixer"):
         ModelGraph.from_fields({**GRAPH, "runs": [run]}, source="it")
     assert Block.model_fields["mixer"].default is None
+
+
+def test_linear_attention_has_five_projections_and_a_norm_as_wide_as_all_heads():
+    """Queries, keys, values and gate 10 x 12 each, back 12 x 10, the norm 12."""
+    counts = mixer_parameters(LINEAR, HIDDEN)
+    assert (counts.sharded, counts.replicated) == (5 * 120 + 12, 0)
+
+
+def test_linear_attention_scores_a_chunk_and_meets_its_state_twice():
+    counted = flop(LINEAR)
+    assert counted["scan_scores"] == 2 * 3 * 4 * 16
+    assert counted["scan_values"] == 2 * 16 * 12
+    assert counted["state_write"] == counted["state_read"] == 2 * 3 * 12
+
+
+def test_linear_attention_keeps_ten_rows():
+    """Three before and after their activation, what is read, normed, the gate, their product."""
+    assert mixer_activations(LINEAR).sharded == 10 * 12
+
+
+def test_ranks_share_heads_of_linear_attention():
+    mixer = {"kind": "linear_attention", "head_count": 6, "head_size": 8}
+    (run,) = GRAPH["runs"]
+    graph = ModelGraph.from_fields(
+        {**GRAPH, "runs": [{**run, "block": {**run["block"], "mixer": mixer}}]}, source="it"
+    )
+    assert tensor_parallel_sizes(graph) == {"6 linear-attention heads": 6}
