@@ -49,20 +49,27 @@ def _best_groups(request: Request, plan_count: int, inquiry: Inquiry) -> list[So
     if plan_count < 1:
         return []
     inquiry.tell("other degrees", 0, plan_count)
+    return inquiry.elsewhere(_groups, request, plan_count)
+
+
+def _groups(request: Request, plan_count: int, *, inquiry: Inquiry) -> list[Solution]:
     return _by_step(map(with_simulated_step, inquiry.best_groups(request, plan_count)))
 
 
 def _other_choices(request: Request, best: Strategy, inquiry: Inquiry) -> Iterable[Solution]:
     """Return the best plans of the degrees of `best` that each leave out one of its choices."""
-    requests = list(without_its_choices(request, best))
+    requests = [(asked,) for asked in without_its_choices(request, best)]
     found: dict[Strategy, Solution] = {}
-    for place, asked in enumerate(requests):
+    for place, one in enumerate(inquiry.in_turn(_fastest, requests), start=1):
         inquiry.tell("other choices", place, len(requests))
-        answer = inquiry.search(asked)
-        if isinstance(answer, Found):
-            one = with_simulated_step(solution(asked, answer))
+        if one is not None:
             found.setdefault(one.strategy, one)
     return found.values()
+
+
+def _fastest(request: Request, *, inquiry: Inquiry) -> Solution | None:
+    answer = inquiry.search(request)
+    return with_simulated_step(solution(request, answer)) if isinstance(answer, Found) else None
 
 
 def _by_step(found: Iterable[Solution]) -> list[Solution]:

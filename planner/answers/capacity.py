@@ -9,12 +9,14 @@ solved by itself, and the answer is the least among those tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import takewhile
 
 from planner.answers.explain import describe_strategy
 from planner.answers.sizing_trials import Trials
 from planner.hardware import device_profile
 from planner.requests.device_counts import Candidate, candidates, counts_of, least_device_count
-from planner.requests.inquiry import Inquiry
+from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import Request, cluster_document, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import ResolvedModel
@@ -64,12 +66,10 @@ def _fewest(trials: Trials, ordered: Sequence[Candidate]) -> Candidate | None:
     One that is within both is looked for in growing strides; then all below it, in order.
     """
     budget = trials.wish.budget
-    bracket = next((c for c in _strides(ordered) if trials.meets(c, budget=budget)), None)
+    bracket = trials.first(list(_strides(ordered)), budget=budget)
     below = ordered if bracket is None else ordered[: ordered.index(bracket)]
-    for candidate in below:
-        if candidate not in trials.tried and trials.meets(candidate, budget=budget):
-            return candidate
-    return bracket
+    untried = [candidate for candidate in below if candidate not in trials.tried]
+    return trials.first(untried, budget=budget) or bracket
 
 
 def _strides(ordered: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -83,17 +83,26 @@ def _strides(ordered: Sequence[Candidate]) -> Iterator[Candidate]:
 
 def _cheaper(trials: Trials, ordered: Sequence[Candidate], chosen: Candidate) -> Candidate:
     """Return the candidate of the cheapest run in time, each asked to beat the best so far."""
-    best = _run_cost(trials, chosen)
-    for candidate in ordered:
-        if candidate in trials.solutions:
-            solved = True
-        elif candidate in trials.tried and trials.tried[candidate].verdict != "out_of_time":
-            solved = False
-        else:
-            solved = trials.meets(candidate, budget=best * _STRICTLY_LESS)
-        if solved and _run_cost(trials, candidate) < best:
-            chosen, best = candidate, _run_cost(trials, candidate)
+    best, rest = _run_cost(trials, chosen), list(ordered)
+    while rest:
+        if not _is_open(trials, rest[0]):
+            known = rest.pop(0)
+            if known in trials.solutions and _run_cost(trials, known) < best:
+                chosen, best = known, _run_cost(trials, known)
+            continue
+        asked = list(takewhile(partial(_is_open, trials), rest))
+        for found in trials.meeting(asked, budget=best * _STRICTLY_LESS):
+            del rest[0]
+            if found is not None and _run_cost(trials, found) < best:
+                chosen, best = found, _run_cost(trials, found)
+                break  # the others are asked to beat this one
     return chosen
+
+
+def _is_open(trials: Trials, candidate: Candidate) -> bool:
+    """Return whether it is not known what the candidate's plan costs, or that it has none."""
+    trial = trials.tried.get(candidate)
+    return trial is None or (trial.verdict == "out_of_time" and candidate not in trials.solutions)
 
 
 def _run_cost(trials: Trials, candidate: Candidate) -> float:
@@ -215,7 +224,7 @@ def _with_fastest(trial: SizingTrial, *others: SizingTrial | None) -> SizingTria
 
 def _sized(trials: Trials, chosen: Candidate) -> SizedPlan:
     cutoff, _ = trials.cutoff(chosen, trials.wish.budget)
-    found = trials.inquiry.simplified(trials.solutions[chosen], most_seconds=cutoff)
+    found = trials.inquiry.elsewhere(_simplified, trials.solutions[chosen], cutoff)
     return SizedPlan(
         device=chosen.device,
         node_count=chosen.node_count,
@@ -231,6 +240,10 @@ def _sized(trials: Trials, chosen: Candidate) -> SizedPlan:
         strategy=found.strategy,
         certificate=found.certificate,
     )
+
+
+def _simplified(answer: Solution, most_seconds: float, *, inquiry: Inquiry) -> Solution:
+    return inquiry.simplified(answer, most_seconds=most_seconds)
 
 
 def _range(trials: Trials, device: str, ordered: Sequence[Candidate]) -> DeviceRange:

@@ -25,17 +25,15 @@ _FRAMEWORKS = tuple(Framework)
 def framework_prices(plan: Plan, *, inquiry: Inquiry) -> FrameworkPrices:
     """Return the step of each framework's plan beside the plan's, within the inquiry's time.
 
-    What one leaves of its share the next may take.
-
     Raises:
         SolverError: if the solver fails.
         VerificationError: if a plan does not survive its own recomputation.
     """
     prices = []
-    for place, framework in enumerate(_FRAMEWORKS):
-        inquiry.tell("frameworks", place, len(_FRAMEWORKS))
-        with inquiry.part_of(1.0 / (len(_FRAMEWORKS) - place)):
-            prices.append(_price(plan, framework, inquiry=inquiry))
+    inquiry.tell("frameworks", 0, len(_FRAMEWORKS))
+    for price in inquiry.each(_price, [(plan, framework) for framework in _FRAMEWORKS]):
+        prices.append(price)
+        inquiry.tell("frameworks", len(prices), len(_FRAMEWORKS))
     return FrameworkPrices(
         plan=plan.id,
         description=describe_strategy(plan.strategy),

@@ -56,21 +56,40 @@ class Capped:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sweep:
-    """What a sweep over caps and parts has found and left out."""
+class _Found:
+    """What was found on parts of the cluster, and where nothing was."""
+
+    found: list[Capped] = field(default_factory=list)
+    skipped: list[SkippedNodes] = field(default_factory=list)
+
+    def add(self, answer: Solution | NotFound, part: Cluster, cap_bytes: float | None) -> bool:
+        """Take the answer for one part under one cap; return whether it is a plan."""
+        if isinstance(answer, NotFound):
+            self.skipped.append(_skipped(part, cap_bytes, proven=answer.proven))
+            return False
+        self.found.append(Capped(cluster=part, cap_bytes=cap_bytes, solution=answer))
+        return True
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sweep(_Found):
+    """A sweep over caps and parts."""
 
     request: Request
     inquiry: Inquiry
     point_count: int
     part_count: int
-    found: list[Capped] = field(default_factory=list)
-    skipped: list[SkippedNodes] = field(default_factory=list)
     done: int = 0
     least_peak_bound_bytes: float | None = None
 
-    def advance(self, parts: int = 1) -> None:
-        self.done += parts
-        self.inquiry.tell("points", self.done, self.part_count * self.point_count)
+    @property
+    def total(self) -> int:
+        """Return the points of all parts."""
+        return self.part_count * self.point_count
+
+    def advance(self, points: int = 1) -> None:
+        self.done += points
+        self.inquiry.tell("points", self.done, self.total)
 
 
 def frontier(
@@ -92,12 +111,13 @@ def frontier(
     parts = subclusters(request.cluster.resolved)
     sweep = _Sweep(request=request, inquiry=inquiry, point_count=point_count, part_count=len(parts))
     for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
-        fastest = [found for part in some if (found := _fastest(sweep, part)) is not None]
-        if fastest and fastest[0].cluster is parts[0] and point_count > 1:
-            _add_leanest(sweep, parts[0])
-        for start in fastest:
-            _lower_caps(sweep, start)
-    kept = undominated(list(_simplified(sweep, undominated(sweep.found))))
+        fastest = _add_fastest(sweep, some)
+        if point_count > 1:
+            if fastest and fastest[0].cluster is parts[0]:
+                _add_leanest(sweep, fastest[0])
+            _add_lower_caps(sweep, fastest)
+    points = [(capped,) for capped in undominated(sweep.found)]
+    kept = undominated(list(inquiry.each(_simplified, points)))
     return Frontier(
         status=_status(sweep, kept),
         model=request.model,
@@ -134,57 +154,63 @@ def _status(sweep: _Sweep, kept: Sequence[Capped]) -> Literal["complete", "parti
     return "complete" if kept else "infeasible"
 
 
-def _fastest(sweep: _Sweep, part: Cluster) -> Capped | None:
-    """Return the fastest plan of the part without a cap, or note why there is none."""
-    answer = fastest_plan(with_cluster(sweep.request, part), inquiry=sweep.inquiry)
-    if isinstance(answer, NotFound):
-        _skip(sweep, part, None, proven=answer.proven)
-        sweep.advance(sweep.point_count)
-        return None
-    found = Capped(cluster=part, cap_bytes=None, solution=answer)
-    sweep.found.append(found)
-    sweep.advance()
-    return found
+def _add_fastest(sweep: _Sweep, parts: Sequence[Cluster]) -> list[Capped]:
+    """Add the fastest plan of each part without a cap, or why there is none; return the plans."""
+    already = len(sweep.found)
+    requests = [(with_cluster(sweep.request, part),) for part in parts]
+    for part, answer in zip(parts, sweep.inquiry.in_turn(fastest_plan, requests), strict=True):
+        sweep.advance(1 if sweep.add(answer, part, None) else sweep.point_count)
+    return sweep.found[already:]
 
 
-def _lower_caps(sweep: _Sweep, start: Capped) -> None:
+def _add_lower_caps(sweep: _Sweep, starts: Sequence[Capped]) -> None:
+    parts = ((start, sweep.point_count - 1, sweep.done, sweep.total) for start in starts)
+    for lower in sweep.inquiry.in_turn(_lower_caps, parts):
+        sweep.found += lower.found
+        sweep.skipped += lower.skipped
+        sweep.advance(sweep.point_count - 1)
+
+
+def _lower_caps(
+    start: Capped, cap_count: int, done: int, total: int, *, inquiry: Inquiry
+) -> _Found:
     """Solve the part again under lower and lower caps, from the fastest plan's peak downwards.
 
     The caps are spread evenly between that peak and the least at which something was found to fit.
     A cap that the last plan keeps anyway need not be solved: that plan is its optimum too.
     """
-    if sweep.point_count == 1:
-        return
-    peak = start.solution.peak_memory_bytes
-    floor = _floor_bytes(sweep, start)
-    last = start
-    for cap in _caps(peak, floor, sweep.point_count - 1):
+    request, lower, last = start.solution.request, _Found(), start
+    floor = _floor_bytes(start, inquiry)
+    caps = _caps(start.solution.peak_memory_bytes, floor, cap_count)
+    for place, cap in enumerate(caps, start=1):
         if last.solution.peak_memory_bytes > cap:
-            capped = _capped_request(sweep.request, start.cluster, cap)
-            answer = fastest_plan(capped, inquiry=sweep.inquiry)
-            if isinstance(answer, NotFound):
-                _skip(sweep, start.cluster, cap, proven=answer.proven)
-            else:
-                last = Capped(cluster=start.cluster, cap_bytes=cap, solution=answer)
-                sweep.found.append(last)
-        sweep.advance()
+            answer = fastest_plan(with_peak_cap(request, cap), inquiry=inquiry)
+            if lower.add(answer, start.cluster, cap):
+                last = lower.found[-1]
+        inquiry.tell("points", done + place, total)
+    return lower
 
 
-def _add_leanest(sweep: _Sweep, whole: Cluster) -> None:
-    """Add the plan of least peak on all nodes, the end of the front, found in a share of the time.
+def _add_leanest(sweep: _Sweep, whole: Capped) -> None:
+    """Add the plan of least peak on all nodes, the end of the front.
 
     What no plan's peak there is under is noted, as far as it was proven.
     """
-    inquiry, request = sweep.inquiry, with_cluster(sweep.request, whole)
+    answer = sweep.inquiry.elsewhere(_leanest, whole.solution.request)
+    if answer is not None:
+        found, sweep.least_peak_bound_bytes = answer
+        sweep.add(found, whole.cluster, found.peak_memory_bytes)
+
+
+def _leanest(request: Request, *, inquiry: Inquiry) -> tuple[Solution, float] | None:
+    """Return the plan of least peak and the bound of all peaks, found in a share of the time."""
     seconds = inquiry.seconds_left * _END_SHARE_RATIO
     own = replace(inquiry, deadline=time.perf_counter() + seconds, share_ratio=1.0, search_count=0)
     answer = leanest(request, inquiry=own)
     inquiry.search_count += own.search_count
     if isinstance(answer, NotFound):
-        return
-    found = with_simulated_step(solution(request, answer.found))
-    sweep.found.append(Capped(cluster=whole, cap_bytes=found.peak_memory_bytes, solution=found))
-    sweep.least_peak_bound_bytes = answer.bound_bytes
+        return None
+    return with_simulated_step(solution(request, answer.found)), answer.bound_bytes
 
 
 def _caps(peak: float, floor: float, count: int) -> Iterator[float]:
@@ -193,32 +219,25 @@ def _caps(peak: float, floor: float, count: int) -> Iterator[float]:
         yield peak - (peak - floor) * index / count
 
 
-def _floor_bytes(sweep: _Sweep, start: Capped) -> float:
+def _floor_bytes(start: Capped, inquiry: Inquiry) -> float:
     """Return a cap at which something fits, close to the least there is, by halving."""
     low, high = 0.0, start.solution.peak_memory_bytes * _BELOW
     fitting = high
     for _ in range(_FLOOR_SEARCHES):
         middle = (low + high) / 2.0
-        if sweep.inquiry.fits(_capped_request(sweep.request, start.cluster, middle)):
+        if inquiry.fits(with_peak_cap(start.solution.request, middle)):
             fitting = high = middle
         else:
             low = middle
     return fitting
 
 
-def _capped_request(request: Request, part: Cluster, cap_bytes: float) -> Request:
-    """Return the request on `part` of which no device's peak exceeds the cap."""
-    return with_peak_cap(with_cluster(request, part), cap_bytes)
-
-
-def _skip(sweep: _Sweep, part: Cluster, cap_bytes: float | None, *, proven: bool) -> None:
-    sweep.skipped.append(
-        SkippedNodes(
-            node_groups=node_shares(part),
-            device_count=part.device_count,
-            memory_cap_bytes=cap_bytes,
-            reason="infeasible" if proven else "out_of_time",
-        )
+def _skipped(part: Cluster, cap_bytes: float | None, *, proven: bool) -> SkippedNodes:
+    return SkippedNodes(
+        node_groups=node_shares(part),
+        device_count=part.device_count,
+        memory_cap_bytes=cap_bytes,
+        reason="infeasible" if proven else "out_of_time",
     )
 
 
@@ -235,14 +254,9 @@ def node_shares(cluster: Cluster) -> tuple[NodeShare, ...]:
     )
 
 
-def _simplified(sweep: _Sweep, points: Sequence[Capped]) -> Iterator[Capped]:
-    """Yield the simplest plan within the job's tolerance of each point's, under the same cap.
-
-    Each has a fair share of the time that is left.
-    """
-    for place, capped in enumerate(points):
-        with sweep.inquiry.part_of(1.0 / (len(points) - place)):
-            yield replace(capped, solution=sweep.inquiry.simplified(capped.solution))
+def _simplified(capped: Capped, *, inquiry: Inquiry) -> Capped:
+    """Return the simplest plan within the job's tolerance of the point's, under the same cap."""
+    return replace(capped, solution=inquiry.simplified(capped.solution))
 
 
 def _point(capped: Capped) -> FrontierPoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,8 @@ from planner.ilp.problem import NotFound
 from planner.requests.device_counts import Candidate
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import Request, cluster_document, resolved_request
+from planner.schema.job import Job
+from planner.schema.plan import ResolvedModel
 from planner.schema.sizing import LimitedBy, SizingTrial, SizingWish, Verdict
 from planner.units import format_bytes
 
@@ -53,31 +56,50 @@ class Trials:
         affordable = budget * HOUR_SECONDS / (candidate.price_per_hour * self.step_count)
         return (affordable, "budget") if affordable < deadline else (deadline, "deadline")
 
-    def meets(self, candidate: Candidate, *, budget: float | None) -> bool:
-        """Solve the candidate for a plan within deadline and budget, and note the outcome."""
-        cutoff, limited_by = self.cutoff(candidate, budget)
-        answer = self._ask(candidate, cutoff_seconds=cutoff)
+    def first(self, candidates: Sequence[Candidate], *, budget: float | None) -> Candidate | None:
+        """Return the first that has a plan within deadline and budget, noting all up to it."""
+        return next((one for one in self.meeting(candidates, budget=budget) if one), None)
+
+    def meeting(
+        self, candidates: Sequence[Candidate], *, budget: float | None
+    ) -> Iterator[Candidate | None]:
+        """Solve one after the other, note it, and yield it if it is within deadline and budget."""
+        cutoffs = [self.cutoff(one, budget) for one in candidates]
+        self._tell()
+        answers = self._answers(candidates, [seconds for seconds, _ in cutoffs])
+        for candidate, cutoff, answer in zip(candidates, cutoffs, answers, strict=True):
+            trial = self._note(candidate, answer, *cutoff)
+            self._tell()
+            yield candidate if trial.verdict == "meets" else None
+
+    def _note(
+        self,
+        candidate: Candidate,
+        answer: Solution | NotFound,
+        cutoff_seconds: float,
+        limited_by: LimitedBy,
+    ) -> SizingTrial:
+        """Keep the outcome of asking for a plan within the cutoff."""
+        missed: dict[str, Any] = {"limited_by": limited_by, "cutoff_seconds": cutoff_seconds}
         if isinstance(answer, Solution):
-            trial = self._solved(candidate, answer, cutoff_seconds=cutoff, limited_by=limited_by)
+            trial = self._solved(candidate, answer, **missed)
         elif not answer.proven:
-            trial = _trial(candidate, verdict="out_of_time", cutoff_seconds=cutoff)
+            trial = _trial(candidate, verdict="out_of_time", cutoff_seconds=cutoff_seconds)
         elif answer.configurations_total == 0:
             trial = self._refused(candidate, answer)
         else:
-            trial = _trial(
-                candidate, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
-            )
+            trial = _trial(candidate, verdict="misses", **missed)
         self.tried[candidate] = trial
         if isinstance(answer, Solution) and trial.verdict == "meets":
             self.solutions[candidate] = answer
-        return trial.verdict == "meets"
+        return trial
 
     def fastest(self, candidate: Candidate) -> SizingTrial:
         """Return the candidate with its fastest plan, whether that meets the wish or not."""
         known = self.tried.get(candidate)
         if known is not None and known.certificate is not None:
             return known
-        answer = self._ask(candidate)
+        (answer,) = self._answers([candidate], [None])
         if isinstance(answer, NotFound):
             if answer.proven:
                 return self._refused(candidate, answer)
@@ -85,13 +107,15 @@ class Trials:
         cutoff, limited_by = self.cutoff(candidate, self.wish.budget)
         return self._solved(candidate, answer, cutoff_seconds=cutoff, limited_by=limited_by)
 
-    def _ask(
-        self, candidate: Candidate, *, cutoff_seconds: float | None = None
-    ) -> Solution | NotFound:
+    def _tell(self) -> None:
         self.inquiry.tell("device counts", len(self.tried), self.candidate_count)
-        document = cluster_document(candidate.cluster.name, candidate.cluster)
-        request = resolved_request(self.base.model, document, self.base.job.resolved)
-        return fastest_plan(request, inquiry=self.inquiry, cutoff_seconds=cutoff_seconds)
+
+    def _answers(
+        self, candidates: Sequence[Candidate], cutoffs_seconds: Sequence[float | None]
+    ) -> Iterator[Solution | NotFound]:
+        model, job = self.base.model, self.base.job.resolved
+        parts = [(model, job, *each) for each in zip(candidates, cutoffs_seconds, strict=True)]
+        return self.inquiry.in_turn(_fastest, parts)
 
     def _refused(self, candidate: Candidate, answer: NotFound) -> SizingTrial:
         """Return that nothing runs on the candidate: no legal degrees, or too little memory."""
@@ -124,6 +148,20 @@ class Trials:
             certificate=found.certificate,
             **({} if is_met else missed),
         )
+
+
+def _fastest(
+    model: ResolvedModel,
+    job: Job,
+    candidate: Candidate,
+    cutoff_seconds: float | None,
+    *,
+    inquiry: Inquiry,
+) -> Solution | NotFound:
+    """Return the fastest plan on the devices, within the cutoff where there is one."""
+    document = cluster_document(candidate.cluster.name, candidate.cluster)
+    request = resolved_request(model, document, job)
+    return fastest_plan(request, inquiry=inquiry, cutoff_seconds=cutoff_seconds)
 
 
 def _trial(candidate: Candidate, *, verdict: Verdict, **facts: Any) -> SizingTrial:

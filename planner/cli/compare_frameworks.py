@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from planner.cli.console import print_document, stdout
+from planner.cli.dask import dask_pool
 from planner.cli.inputs import read_plan
-from planner.cli.options import JsonOption, PlanArgument
+from planner.cli.options import DaskOption, JsonOption, PlanArgument
 
 
 def compare_frameworks(
@@ -17,6 +18,7 @@ def compare_frameworks(
         float,
         typer.Option("--solver-seconds", metavar="SECONDS", min=0.1, help="For all together."),
     ] = 20.0,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Price what planning for each framework costs, beside a plan."""
@@ -27,7 +29,8 @@ def compare_frameworks(
 
     document = read_plan(plan)
     verify(document)
-    found = framework_prices(document, inquiry=Inquiry.within(solver_seconds))
+    with dask_pool(dask) as pool:
+        found = framework_prices(document, inquiry=Inquiry.within(solver_seconds, pool=pool))
     if json:
         print_document(found)
     else:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.dask import dask_pool
 from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_cluster, read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    DaskOption,
     FastestOption,
     FitsOption,
     FrameworkOption,
@@ -29,6 +31,7 @@ from planner.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from planner.requests.inquiry import Inquiry
     from planner.schema.frontier import Frontier
 
 _LEAST_SECONDS = 1.0
@@ -63,6 +66,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     fits_probability: FitsOption = None,
     fastest: FastestOption = False,
     solver_seconds: SolverSecondsOption = None,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the Pareto front of step, memory and cost, each point proven."""
@@ -88,10 +92,9 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     from planner.requests.resolution import resolved_request
 
     request = resolved_request(given_model, given_cluster, wanted)
-    with work_progress("frontier") as listen:
-        inquiry = Inquiry.within(
-            request.job.resolved.limits.solver_seconds, share_ratio=0.1, listen=listen
-        )
+    seconds = request.job.resolved.limits.solver_seconds
+    with dask_pool(dask) as pool, work_progress("frontier") as listen:
+        inquiry = Inquiry.within(seconds, share_ratio=0.1, listen=listen, pool=pool)
         degrees, choices = best_alternatives(request, alternatives, inquiry=inquiry)
         found = front_of(
             request,
@@ -100,10 +103,10 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
             alternatives=degrees,
             other_choices=choices,
         )
-    if found.status == "partial" and not found.points:
-        raise out_of_time(request.job.resolved.limits.solver_seconds)
-    if not found.points:
-        found = _with_reasons(found, seconds=inquiry.seconds_left)
+        if found.status == "partial" and not found.points:
+            raise out_of_time(seconds)
+        if not found.points:
+            found = inquiry.elsewhere(_with_reasons, found)
     if json:
         print_document(found)
     else:
@@ -112,13 +115,14 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         raise typer.Exit(NEGATIVE_ANSWER)
 
 
-def _with_reasons(front: Frontier, *, seconds: float) -> Frontier:
+def _with_reasons(front: Frontier, *, inquiry: Inquiry) -> Frontier:
     """Return a front without points with what binds and what would help, as `plan` says it."""
     from planner import planning
     from planner.schema.plan import Infeasible
 
     job = front.job.resolved
-    limits = job.limits.model_copy(update={"solver_seconds": max(seconds, _LEAST_SECONDS)})
+    seconds = max(inquiry.seconds_left, _LEAST_SECONDS)
+    limits = job.limits.model_copy(update={"solver_seconds": seconds})
     answer = planning.plan(front.model, front.cluster, job.model_copy(update={"limits": limits}))
     if not isinstance(answer, Infeasible):
         return front

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.dask import dask_pool
 from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
+    DaskOption,
     FastestOption,
     FitsOption,
     FrameworkOption,
@@ -63,6 +65,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     fits_probability: FitsOption = None,
     fastest: FastestOption = False,
     solver_seconds: SolverSecondsOption = None,
+    dask: DaskOption = None,
     json: JsonOption = False,
 ) -> None:
     """Find the fewest or cheapest devices that train so many tokens in time."""
@@ -96,8 +99,9 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
 
     asked = SizingWish.from_fields(wish, source="the options")
     given_model = read_resolved_model(model)
-    with work_progress("sizing") as listen:
-        inquiry = Inquiry.within(wanted.limits.solver_seconds, share_ratio=0.1, listen=listen)
+    with dask_pool(dask) as pool, work_progress("sizing") as listen:
+        seconds = wanted.limits.solver_seconds
+        inquiry = Inquiry.within(seconds, share_ratio=0.1, listen=listen, pool=pool)
         found = capacity.size(given_model, wanted, asked, inquiry=inquiry)
     if found.binding == "time_limit":
         raise out_of_time(wanted.limits.solver_seconds)

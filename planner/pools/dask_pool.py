@@ -102,17 +102,23 @@ class DaskPool(SolverPool):
     def in_order(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """Yield `function(item)` of each, in their order, reading little further than is worked on.
 
+        What was begun for who asks no further is ended.
+
         Raises:
             DaskLostError: if the scheduler is lost.
         """
         ahead = _AHEAD * self.place_count()
         waiting: deque[CallFuture[Any]] = deque()
-        for item in items:
-            waiting.append(self.submit(function, item))
-            if len(waiting) > ahead:
+        try:
+            for item in items:
+                waiting.append(self.submit(function, item))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                self.kill(future)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more tasks; with `cancel_futures`, also end those that wait or run."""

@@ -6,11 +6,10 @@ Every plan that a search returns is priced again by the cost model alone before 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from planner.cost.configuration import Configuration
 from planner.cost.price_list import configuration_of
@@ -78,8 +77,8 @@ class Solution:
 class Pool(Protocol):
     """Where parts of an answer can be worked out side by side."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """Return the future of the call."""
+    def in_order(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Yield `function(item)` of each, in their order, begun a few ahead of who asks."""
 
     def place_count(self) -> int:
         """Return how many calls run side by side."""
@@ -160,15 +159,44 @@ class Inquiry:
         if self.pool is None:
             for place, part in enumerate(parts):
                 with self.part_of(1.0 / (len(parts) - place)):
-                    yield function(*part, inquiry=self)
+                    found = function(*part, inquiry=self)
+                yield found
             return
-        places = self.pool.place_count()
-        seconds = self.seconds_left * min(places / max(len(parts), 1), 1.0)
-        answers = [
-            self.pool.submit(_answered, function, part, seconds, self.solver) for part in parts
-        ]
-        for answer in answers:
-            found, search_count = answer.result()
+        places, done = max(self.pool.place_count(), 1), 0
+
+        def questions() -> Iterator[_Question]:
+            for part in parts:
+                seconds = self.seconds_left * min(places / (len(parts) - done), 1.0)
+                yield _Question(function, part, seconds, 1.0, self.solver)
+
+        for found in self._answers(self.pool, questions()):
+            done += 1
+            yield found
+
+    def in_turn(
+        self, function: Callable[..., Part], parts: Iterable[tuple[Any, ...]]
+    ) -> Iterator[Part]:
+        """Yield `function(*part, inquiry=...)` of each part, for as long as somebody asks.
+
+        Each search has the inquiry's own share of the time left. A pool begins a few parts ahead.
+        """
+        if self.pool is None:
+            for part in parts:
+                yield function(*part, inquiry=self)
+            return
+        questions = (
+            _Question(function, part, self.seconds_left, self.share_ratio, self.solver)
+            for part in parts
+        )
+        yield from self._answers(self.pool, questions)
+
+    def elsewhere(self, function: Callable[..., Part], *part: Any) -> Part:
+        """Return `function(*part, inquiry=...)`, worked out in the pool where there is one."""
+        return next(self.in_turn(function, [part]))
+
+    def _answers(self, pool: Pool, questions: Iterable[_Question]) -> Iterator[Any]:
+        """Yield the answers of a pool in their order; a search counts once its answer is taken."""
+        for found, search_count in pool.in_order(_answered, questions):
             self.search_count += search_count
             yield found
 
@@ -358,14 +386,20 @@ class Inquiry:
         )
 
 
-def _answered(
-    function: Callable[..., Any],
-    part: tuple[Any, ...],
-    seconds: float,
-    solver: SolverName | None,
-) -> tuple[Any, int]:
+class _Question(NamedTuple):
+    """One part of an answer: what works it out, of what, and in what time."""
+
+    function: Callable[..., Any]
+    part: tuple[Any, ...]
+    seconds: float
+    share_ratio: float
+    solver: SolverName | None
+
+
+def _answered(question: _Question) -> tuple[Any, int]:
     """Return one part of an answer, and of how many searches it is."""
-    inquiry = Inquiry.within(seconds, share_ratio=1.0, solver=solver)
+    function, part, seconds, share_ratio, solver = question
+    inquiry = Inquiry.within(seconds, share_ratio=share_ratio, solver=solver)
     return function(*part, inquiry=inquiry), inquiry.search_count
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.contract.test_cli_answers import CLUSTER, JOB, MODEL, run
+from tests.contract.test_cli_answers import CLUSTER, JOB, MODEL, SIZE, run
 from tests.dask_cluster import dask_cluster, needs_dask
 
 pytestmark = [pytest.mark.slow, needs_dask]
@@ -43,11 +43,32 @@ def test_plans_prices_and_heatmaps_are_those_made_here(cluster, tmp_path):
     strategies.write_text("\n".join(lines), encoding="utf-8")
     price = ("estimate", *REQUEST, "--strategies", strategies)
     explain = ("explain", plan, "--heatmap", "--json")
+    frameworks = ("compare-frameworks", plan, "--json")
 
     assert (there.exit_code, _timeless(there)) == (here.exit_code, _timeless(here))
     assert run(*price, "--json", *dask) == run(*price, "--json")
     assert run(*price, *dask) == run(*price)
     assert run(*explain, *dask) == run(*explain)
+    assert _timeless(run(*frameworks, *dask)) == _timeless(run(*frameworks))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("frontier", *REQUEST, "--points", "3", "--alternatives", "2"),
+        (*SIZE, *JOB, "--tokens", "1e6", "--days", "1", "--cheapest"),
+    ],
+    ids=["frontier", "size"],
+)
+def test_many_searches_answer_as_here(cluster, command):
+    cluster.start_worker()
+    cluster.wait_for_workers()
+
+    there = run(*command, "--json", "--dask", cluster.address)
+    here = run(*command, "--json")
+
+    assert (there.exit_code, there.stderr) == (0, "")
+    assert _without_times(json.loads(there.stdout)) == _without_times(json.loads(here.stdout))
 
 
 def test_a_scheduler_that_is_not_there_is_told_at_once():
@@ -61,6 +82,13 @@ def test_a_scheduler_that_is_not_there_is_told_at_once():
 
 
 def _timeless(done):
-    fields = json.loads(done.stdout)
-    del fields["certificate"]["solve_seconds"]
-    return fields
+    return _without_times(json.loads(done.stdout))
+
+
+def _without_times(part):
+    """Return a document without how long its searches took."""
+    if isinstance(part, list):
+        return [_without_times(each) for each in part]
+    if isinstance(part, dict):
+        return {k: _without_times(v) for k, v in part.items() if k != "solve_seconds"}
+    return part

@@ -42,6 +42,7 @@ SURFACE = {
         "--fits-probability",
         "--fastest",
         "--solver-seconds",
+        "--dask",
         "--json",
     },
     "size": JOB_OPTIONS
@@ -58,12 +59,13 @@ SURFACE = {
         "--fits-probability",
         "--fastest",
         "--solver-seconds",
+        "--dask",
         "--json",
     },
     "check": JOB_OPTIONS
     | {"--baseline", "--max-slowdown", "--junit", "--fits-probability", "--json"},
     "compare": {"--json"},
-    "compare-frameworks": {"--solver-seconds", "--json"},
+    "compare-frameworks": {"--solver-seconds", "--dask", "--json"},
     "export": {"--to", "--job-of", "--out", "--json"},
     "verify": {"--certificate", "--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
