@@ -132,6 +132,30 @@ def device_profile(name: str) -> DeviceProfile:
     return DeviceProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 
+@cache
+def larger_devices(name: str, memory_gib: float) -> tuple[str, ...]:
+    """Return devices of more memory that can take the place of another, the least memory first.
+
+    Measured runs were compared with their predictions, and their links within a node are no slower.
+    Of those with the same memory, to a GiB, the one whose name is most like the other's stands for
+    all.
+    """
+    own, words = device_profile(name), set(name.split("-"))
+    found: dict[int, tuple[int, str]] = {}
+    for other in device_names():
+        profile = device_profile(other)
+        if profile.memory_gib > memory_gib and _can_replace(own, profile):
+            size = round(profile.memory_gib)
+            likeness = len(words & set(other.split("-")))
+            found[size] = max(found.get(size, (-1, "")), (likeness, other))
+    return tuple(found[size][1] for size in sorted(found))
+
+
+def _can_replace(given: DeviceProfile, other: DeviceProfile) -> bool:
+    given_links, links = (each.levels[0].bandwidth_gb_per_second for each in (given, other))
+    return other.compared_with_runs and other.kind == given.kind and links >= given_links
+
+
 def unknown_device(name: str, *, field: str = "device") -> InputError:
     """Return what to raise for a device without a profile, with the names that are like its own."""
     from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)

@@ -24,7 +24,7 @@ _FORM_PERCENTAGES = {
     "job.limits.memory_headroom_ratio": "memory_headroom_percent",
     "job.limits.fits_probability": "fits_percent",
 }
-_NODE_COUNT = "cluster.node_groups.0.node_count"
+_NODE_COUNT, _DEVICE = "cluster.node_groups.0.node_count", "cluster.node_groups.0.device"
 _URL_LENGTH_LIMIT = 4000
 
 
@@ -138,6 +138,9 @@ def _make(values: dict[str, str], change: Relaxation, cluster: Cluster) -> bool:
         devices = f"{group.devices_per_node}x{group.device}"
         node = group.name if cloud_instance(group.name) else devices
         values["cluster_short"] = f"{change.needed}x{node}"
+    elif change.field == _DEVICE and values["cluster_source"] == "short":
+        group = cluster.node_groups[0]
+        values["cluster_short"] = f"{group.node_count}x{group.devices_per_node}x{change.needed}"
     elif f"{degree}_min" in values:
         values[f"{degree}_min"] = values[f"{degree}_max"] = ""
     else:

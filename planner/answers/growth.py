@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.answers.feasibility import Checks, fewest_above, least, most_count_below
+from planner.answers.feasibility import Checks, fewest_above, halved, least, most_count_below
+from planner.hardware import device_profile, larger_devices, profile_of
 from planner.requests.resolution import Request
 from planner.requests.variation import (
     device_memory_bytes,
     devices,
     host_memory_bytes,
+    with_device,
     with_device_memory,
     with_group,
     with_host_memory,
@@ -26,27 +28,69 @@ _NODE_COUNT_LIMIT = 2**17
 
 
 def more_device_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
-    """Yield the memory of each kind of device that is enough, in whole GiB, the least to 2 %."""
+    """Yield for each kind of device what holds more: more of its own memory, or another device.
+
+    A group that states less memory than its device has may be given more of it, as may CPUs and
+    devices that the cluster describes itself, the least to 2 %. Beyond that no such device is sold,
+    and one of the catalogue is named.
+    """
     cluster = request.cluster.resolved
     for device in devices(cluster):
         index, group = _first_group(cluster, device)
-        given = device_memory_bytes(group)
-        given_gib = int(given // GIB)
+        field = f"cluster.node_groups.{index}"
+        yield from _more_memory(request, checks, group, field=field) or _other_device(
+            request, checks, group, field=field
+        )
 
-        def fits(memory_gib: int, device: str = device, given: float = given) -> bool:
-            added = memory_gib * GIB - given
-            larger = with_device_memory(cluster, device, added_bytes=added)
-            return checks.fits_on(request, larger)
 
-        needed = least(fits, given_gib, max(given_gib, 1) * _MEMORY_GROWTH_LIMIT)
-        if needed is not None:
-            yield Relaxation(
-                field=f"cluster.node_groups.{index}.memory_bytes",
-                given=given,
-                needed=float(needed * GIB),
-                description=f"use {device} devices of {needed} GiB in place of "
-                f"{format_bytes(given)}",
-            )
+def _more_memory(
+    request: Request, checks: Checks, group: NodeGroup, *, field: str
+) -> list[Relaxation]:
+    """Return the least memory of the device itself that is enough, in whole GiB."""
+    cluster, device = request.cluster.resolved, group.device
+    profile = profile_of(cluster, device)
+    given = device_memory_bytes(group)
+    given_gib = int(given // GIB)
+
+    def fits(memory_gib: int) -> bool:
+        added = memory_gib * GIB - given
+        return checks.fits_on(request, with_device_memory(cluster, device, added_bytes=added))
+
+    is_open = profile.kind == "cpu" or device in cluster.device_profiles
+    most = max(given_gib, 1) * _MEMORY_GROWTH_LIMIT if is_open else int(profile.memory_gib)
+    needed = least(fits, given_gib, most) if most > given_gib else None
+    if needed is None:
+        return []
+    words = f"let the job use {needed} GiB of each {device} in place of {format_bytes(given)}"
+    return [
+        Relaxation(
+            field=f"{field}.memory_bytes",
+            given=given,
+            needed=float(needed * GIB),
+            description=words,
+        )
+    ]
+
+
+def _other_device(
+    request: Request, checks: Checks, group: NodeGroup, *, field: str
+) -> list[Relaxation]:
+    """Return the device of least memory that is enough, with as many of them."""
+    cluster, device = request.cluster.resolved, group.device
+    if device in cluster.device_profiles:
+        return []
+    others = larger_devices(device, device_memory_bytes(group) / GIB)
+
+    def fits(place: int) -> bool:
+        return checks.fits_on(request, with_device(cluster, device, others[place]))
+
+    if not others or not fits(len(others) - 1):
+        return []
+    other = others[halved(fits, -1, len(others) - 1)]
+    memory = format_bytes(device_profile(other).memory_gib * GIB)
+    given = format_bytes(device_memory_bytes(group))
+    words = f"use {other} ({memory} each) in place of {device} ({given})"
+    return [Relaxation(field=f"{field}.device", given=device, needed=other, description=words)]
 
 
 def more_host_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:

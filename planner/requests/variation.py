@@ -97,6 +97,15 @@ def with_device_memory(cluster: Cluster, device: str, *, added_bytes: float) -> 
     return cluster
 
 
+def with_device(cluster: Cluster, device: str, other: str) -> Cluster:
+    """Return `cluster` with another device, as it is sold, in the place of each of one kind."""
+    own = {"device": other, "memory_bytes": None, "price_per_device_hour": None}
+    for group in cluster.node_groups:
+        if group.device == device:
+            cluster = with_group(cluster, group.name, **own)
+    return cluster
+
+
 def with_host_memory(cluster: Cluster, device: str, *, added_bytes: float) -> Cluster:
     """Return `cluster` with that much more host memory for every device of one kind."""
     for group in cluster.node_groups:

@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from planner.answers.relaxation import smallest_relaxations
+from planner.hardware import DeviceHardware
 from planner.planning import plan
 from planner.requests.inquiry import Inquiry
 from planner.requests.resolution import Request, resolved_cluster, resolved_model
-from planner.requests.variation import with_cluster, with_group, with_job, with_limits
+from planner.requests.variation import (
+    device_memory_bytes,
+    with_cluster,
+    with_group,
+    with_job,
+    with_limits,
+)
 from planner.schema.cluster import NetworkLevel
 from planner.schema.job import DegreeLimit, Job, Limits, Optimizer
 from planner.schema.plan import Infeasible, Relaxation
@@ -324,15 +331,57 @@ def test_one_node_may_grow_to_thousands():
     assert [change.needed for change in found.changes] == [1100]
 
 
-def test_devices_may_grow_to_sixteen_times_their_memory():
-    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB))
+def memory_gib(request: Request) -> float:
+    return device_memory_bytes(request.cluster.resolved.node_groups[0]) / GIB
 
-    def of_158_gib(changed: Request) -> bool:
-        group = changed.cluster.resolved.node_groups[0]
-        return (group.memory_bytes or 0.0) >= 158.0 * GIB
 
-    found = smallest_relaxations(request, feasible=of_158_gib).changes
-    assert [change.needed for change in found] == [158.0 * GIB]
+@pytest.mark.parametrize(
+    ("given", "needed_gib", "named", "words"),
+    [
+        ("a100-sxm4-40gb", 41.0, "a100-sxm4-80gb", "(79.15 GiB each) in place of"),
+        ("a100-sxm4-40gb", 100.0, "h200-sxm5-141gb", "of a100-sxm4-40gb (39.39 GiB)"),
+        ("h100-sxm5-80gb", 140.0, "b200-sxm-180gb", "use b200-sxm-180gb (178 GiB each)"),
+        ("l40s-48gb", 94.8, "rtx-pro-6000-96gb", "(95 GiB each)"),
+    ],
+)
+def test_more_memory_than_a_device_has_is_that_of_one_that_is_sold(given, needed_gib, named, words):
+    """Of the catalogue's 139.8, 178 and 191.5 GiB those of 178 are the least with 140."""
+    cluster = a_tight_cluster(device=given, memory_bytes=None)
+    found = smallest_relaxations(
+        a_tight_request(cluster=cluster),
+        feasible=lambda changed: memory_gib(changed) >= needed_gib,
+    ).changes
+    assert [(change.field, change.given, change.needed) for change in found] == [
+        ("cluster.node_groups.0.device", given, named)
+    ]
+    assert words in found[0].description
+
+
+def test_no_device_is_named_where_none_has_enough_memory():
+    cluster = a_tight_cluster(memory_bytes=None)
+    found = smallest_relaxations(
+        a_tight_request(cluster=cluster), feasible=lambda changed: memory_gib(changed) >= 300.0
+    )
+    assert found.changes == ()
+
+
+def test_a_device_of_the_catalogue_has_its_own_memory_links_and_price():
+    """What the group stated of the old device's memory and price is not the new one's."""
+    group = {"memory_bytes": 30.0 * GIB, "price_per_device_hour": 1.0}
+    cluster = a_tight_cluster(device="a100-sxm4-40gb", **group)
+    asked: list[Request] = []
+
+    def on_others(request: Request) -> bool:
+        asked.append(request)
+        return memory_gib(request) > 40.0
+
+    def memory_of(kind: DeviceHardware) -> float:
+        return kind.device_memory_bytes / GIB
+
+    smallest_relaxations(a_tight_request(cluster=cluster), feasible=on_others)
+    kinds = [request.hardware.kinds[0] for request in asked]
+    prices = {kind.device: kind.price_per_device_hour for kind in kinds if memory_of(kind) > 40.0}
+    assert prices["a100-sxm4-80gb"] == 1.8
 
 
 def test_where_no_change_alone_is_enough_a_pair_is_offered():
