@@ -39,6 +39,12 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the command line asks for; return the exit status."""
     parsed = _parser().parse_args(list(arguments))
     try:
+        if parsed.action == "run" and (parsed.server is None) != (parsed.token is None):
+            raise AgentError(
+                "go together",
+                field="--server and --token",
+                remedy="give both to enrol first, or neither where this node is enrolled",
+            )
         if parsed.action == "token":
             _print_token(parsed)
         elif parsed.action == "submit":
@@ -56,6 +62,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _enrol(parsed: argparse.Namespace) -> None:
     path: Path = parsed.configuration
+    _take_in(parsed)
+    given = "" if path == default_configuration_path() else f" --config {path}"
+    print(f"now: meshwright agent run{given}")  # noqa: T201
+
+
+def _take_in(parsed: argparse.Namespace) -> None:
+    """Enrol by a one-time token, with a configuration to start from where there is none."""
+    path: Path = parsed.configuration
     is_new = not path.exists()
     if is_new:
         _write_starter(path, parsed)
@@ -68,8 +82,6 @@ def _enrol(parsed: argparse.Namespace) -> None:
     if is_new:
         print(f"wrote {path}: look at it, above all at what it allows to run")  # noqa: T201
     print(f"enrolled as {credentials.agent_id}; its token is in {configuration.token_path}")  # noqa: T201
-    given = "" if path == default_configuration_path() else f" --config {path}"
-    print(f"now: meshwright agent run{given}")  # noqa: T201
 
 
 def _enrolled(path: Path, parsed: argparse.Namespace) -> tuple[AgentConfiguration, Credentials]:
@@ -79,18 +91,30 @@ def _enrolled(path: Path, parsed: argparse.Namespace) -> tuple[AgentConfiguratio
         AgentError: if they do not fit, or the server refuses.
     """
     configuration = _checked(path)
+    _check_server(configuration, parsed)
+    return configuration, enrol(configuration, parsed.token)
+
+
+def _check_server(configuration: AgentConfiguration, parsed: argparse.Namespace) -> None:
     if parsed.server.rstrip("/") != configuration.server.rstrip("/"):
         raise AgentError(
             f"the configuration says {configuration.server}",
             field="--server",
             value=parsed.server,
-            remedy=f"correct one of them ({path})",
+            remedy=f"correct one of them ({parsed.configuration})",
         )
-    return configuration, enrol(configuration, parsed.token)
+
+
+def _is_enrolled(path: Path) -> bool:
+    return path.exists() and read_configuration(path).token_path.exists()
 
 
 def _run(parsed: argparse.Namespace) -> None:
+    if parsed.token is not None and not _is_enrolled(parsed.configuration):
+        _take_in(parsed)
     configuration = _checked(parsed.configuration)
+    if parsed.server is not None:
+        _check_server(configuration, parsed)
     status = StatusLine(configuration.name)
     try:
         Agent(configuration, read_credentials(configuration), status).run()
@@ -104,7 +128,7 @@ def _print_token(parsed: argparse.Namespace) -> None:
     print(made.token)  # noqa: T201 - this is a command
     until = made.expires_at.isoformat(timespec="minutes")
     print(  # noqa: T201
-        f"for one node, until {until}: meshwright agent enrol --server {parsed.server} --token ...",
+        f"for one node, until {until}: meshwright agent run --server {parsed.server} --token ...",
         file=sys.stderr,
     )
 
@@ -203,9 +227,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="meshwright agent", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     enrolment = actions.add_parser("enrol", help="take this node into a server's fleet")
-    enrolment.add_argument("--server", required=True, metavar="URL")
-    enrolment.add_argument("--token", required=True, help="the one-time token")
-    enrolment.add_argument("--name", help="default: the host's")
     token = actions.add_parser("token", help="make a token with which one node may enrol")
     token.add_argument("--server", required=True, metavar="URL")
     token.add_argument("--note", default="", help="for whom it is")
@@ -219,6 +240,9 @@ def _parser() -> argparse.ArgumentParser:
         action.add_argument("--detach", action="store_true", help="do not wait for its end")
     running = actions.add_parser("run", help="take runs from the server until stopped")
     for action in (enrolment, running):
+        action.add_argument("--server", required=action is enrolment, metavar="URL")
+        action.add_argument("--token", required=action is enrolment, help="the one-time token")
+        action.add_argument("--name", help="default: the host's")
         action.add_argument(
             "--config", dest="configuration", type=Path, default=default_configuration_path(),
             metavar="FILE", help="default: ~/.meshwright/agent.toml",

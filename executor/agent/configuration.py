@@ -119,7 +119,7 @@ def read_configuration(path: Path) -> AgentConfiguration:
         raise AgentError(
             "no such file",
             field=str(path),
-            remedy="write one, or let `meshwright agent enrol --server URL --token TOKEN` do it",
+            remedy="write one, or let `meshwright agent run --server URL --token TOKEN` do it",
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise AgentError(

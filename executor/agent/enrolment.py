@@ -73,7 +73,7 @@ def read_credentials(configuration: AgentConfiguration) -> Credentials:
         raise AgentError(
             "this agent is not enrolled",
             field=str(path),
-            remedy="meshwright agent enrol --server URL --token TOKEN",
+            remedy="meshwright agent run --server URL --token TOKEN",
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise AgentError(

@@ -15,6 +15,9 @@ ConfigurationOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Default: ~/.meshwright/agent.toml."),
 ]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="What to call this node; default its host name.")
+]
 
 
 @agent.callback()
@@ -30,9 +33,7 @@ def enrol(
     token: Annotated[
         str, typer.Option("--token", help="The one-time token that an administrator made.")
     ],
-    name: Annotated[
-        str | None, typer.Option("--name", help="What to call this node; default its host name.")
-    ] = None,
+    name: NameOption = None,
     config: ConfigurationOption = None,
 ) -> None:
     """Take this node into a server's fleet; writes a configuration to start from."""
@@ -55,9 +56,23 @@ def token(
 
 
 @agent.command("run")
-def run(config: ConfigurationOption = None) -> None:
+def run(
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="Enrol there first, with --token.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", help="A one-time token; not used where this node is enrolled."),
+    ] = None,
+    name: NameOption = None,
+    config: ConfigurationOption = None,
+) -> None:
     """Take runs from the server, one after the other, until stopped."""
-    become_module("executor.agent", ["run", *_configuration(config)], command="agent run")
+    given = {"--server": server, "--token": token, "--name": name}
+    arguments = [word for option, value in given.items() if value for word in (option, value)]
+    become_module(
+        "executor.agent", ["run", *arguments, *_configuration(config)], command="agent run"
+    )
 
 
 def _configuration(path: Path | None) -> list[str]:

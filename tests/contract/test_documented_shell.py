@@ -11,14 +11,19 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.contract.api.processes import serving
+from tests.contract.api.processes import serving, until
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -26,7 +31,6 @@ FENCE = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", re.MULTILINE | re.DOTALL)
 MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
 KEY = re.compile(r"mw_[\w-]+")
 HEAD = "http://HEAD:8000"
-TOKEN = re.compile(r"mwe_[\w-]+")
 
 RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or what reads it instead
     "make": "tests/contract/test_documented_shell.py",
@@ -35,12 +39,12 @@ RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or wha
     "MESHWRIGHT_DASK_SCHEDULER=": "tests/contract/api/test_dask.py",
     "cd examples/ci": "tests/contract/test_ci_example.py",
     "meshwright check": "tests/contract/test_ci_example.py",
-    "meshwright agent run": "tests/distributed/serving_rank.py",
+    "meshwright agent run": "tests/contract/test_documented_shell.py",
     "meshwright serve": "tests/contract/test_cli_commands.py",
     "meshwright keys": "tests/contract/test_documented_shell.py",
     "meshwright audit": "tests/contract/test_documented_shell.py",
     "meshwright db": "tests/contract/test_documented_shell.py",
-    "meshwright agent enrol": "tests/contract/test_documented_shell.py",
+    "meshwright agent enrol": "tests/unit/executor_agent/test_configuration.py",
     "meshwright agent token": "tests/contract/api/test_fleet.py",
     "meshwright run": "tests/contract/api/test_fleet.py",
     "meshwright tune": "tests/contract/test_cli_tune.py",
@@ -181,26 +185,46 @@ def test_the_service_answers_as_its_page_shows(tmp_path):
                 assert said.strip(), line
 
 
+@contextmanager
+def an_agent(client: httpx.Client, directory: Path, **environment: str) -> Iterator[str]:
+    """Start an agent by the command of the empty page of agents; give the name that it has."""
+    page = unescape(client.get("/agents", headers={"Accept": "text/html"}).text)
+    (command,) = re.findall(r">(meshwright agent run .*)</pre>", page)
+    program = directory / "meshwright"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m planner.cli "$@"\n', encoding="utf-8")
+    program.chmod(0o700)
+    path = f"{directory}:{os.environ['PATH']}"
+    own = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, **environment}
+    with subprocess.Popen(["/bin/sh", "-c", f"exec {command}"], env=own) as agent:
+        try:
+            until(
+                lambda: agent.poll() is not None or bool(client.get("/v1/agents").json()["items"])
+            )
+            assert agent.poll() is None
+            (found,) = client.get("/v1/agents").json()["items"]
+            yield found["report"]["name"]
+        finally:
+            agent.terminate()
+
+
 @NEEDS_CURL
 @pytest.mark.slow
 def test_an_operator_gets_from_a_database_to_a_run_as_the_page_shows(tmp_path):
     lines = commands_of(ROOT / "docs/operations.md")
     database = f"sqlite:///{tmp_path / 'service.db'}"
-    wanted = ("db", "keys", "agent token", "agent enrol", "plan", "run")
-    upgrade, create, token, enrol, plan, start = (
+    wanted = ("db", "keys", "plan", "run")
+    upgrade, create, plan, start = (
         next(line for line in lines if begins(line, f"meshwright {words}")) for words in wanted
     )
     meshwright(upgrade, MESHWRIGHT_DATABASE_URL=database)
     key = max(KEY.findall(meshwright(create, MESHWRIGHT_DATABASE_URL=database)), key=len)
     with serving(tmp_path, database_url=database) as service:
         here = {"MESHWRIGHT_KEY": key, "HOME": str(tmp_path)}
-        at_service = {line: line.replace(HEAD, service.url) for line in (token, enrol, start)}
-        made = meshwright(at_service[token], **here)
-        (secret,) = TOKEN.findall(made)
-        meshwright(at_service[enrol].replace("TOKEN", secret), **here)
-        assert (tmp_path / ".meshwright/agent.toml").exists()
+        with an_agent(service.client(Authorization=f"Bearer {key}"), tmp_path, **here) as name:
+            assert name == socket.gethostname()
+        start = start.replace(HEAD, service.url)
         file = str(tmp_path / "plan.json")
         meshwright(plan.replace("plan.json", file), **here)
-        named = meshwright(f"{at_service[start].replace('plan.json', file)} --detach", **here)
+        named = meshwright(f"{start.replace('plan.json', file)} --detach", **here)
         runs = curl(f"curl -s -H 'Authorization: Bearer {key}' {HEAD}/v1/runs", service.url)
         assert [run["id"] for run in runs["items"]] == [named.strip()]

@@ -348,6 +348,8 @@ def test_who_may_read_alone_is_offered_no_form_that_needs_more(tmp_path, path, a
     assert list(shown.values()) == [False, True]
 
 
-def test_an_empty_list_of_agents_shows_the_commands_that_enrol_one(client):
-    shown = client.get("/agents").text
-    assert "meshwright agent enrol --server http://testserver --token TOKEN --name node-1" in shown
+def test_an_empty_list_of_agents_shows_the_command_that_enrols_one(client):
+    """`test_documented_shell.py` runs it."""
+    shown = html.unescape(client.get("/agents").text)
+    at = "--server http://testserver"
+    assert f'meshwright agent run {at} --token "$(meshwright agent token {at})"' in shown

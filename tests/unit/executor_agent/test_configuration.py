@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from executor.agent.__main__ import main
 from executor.agent.configuration import STARTER, AgentConfiguration, read_configuration
 from executor.agent.devices import node_report
 from executor.agent.enrolment import read_credentials
@@ -98,7 +99,7 @@ def test_a_token_of_another_server_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_is_not_enrolled_is_told_how(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="meshwright agent enrol --server URL --token TOKEN"):
+    with pytest.raises(AgentError, match="meshwright agent run --server URL --token TOKEN"):
         read_credentials(configured(tmp_path))
 
 
@@ -110,3 +111,20 @@ def test_the_agent_runs_without_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert answer.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("words", [["--server", "http://head:8000"], ["--token", "mwe_x"]])
+def test_an_agent_that_is_to_enrol_first_is_told_both_server_and_token(words, capsys) -> None:
+    assert main(["run", *words]) == 1
+    assert capsys.readouterr().err == (
+        "error: --server and --token: go together; give both to enrol first, or neither where this "
+        "node is enrolled\n"
+    )
+
+
+def test_a_node_that_is_enrolled_uses_no_token_and_keeps_to_its_server(tmp_path, capsys) -> None:
+    configuration = configured(tmp_path)
+    configuration.token_path.write_text("{}")
+    path = tmp_path / "agent.toml"
+    assert main(["run", "--server", "http://other", "--token", "t", "--config", str(path)]) == 1
+    assert f"--server: the configuration says {configuration.server}" in capsys.readouterr().err
