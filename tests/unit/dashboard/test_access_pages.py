@@ -15,6 +15,7 @@ from api.settings import Settings
 from tests.applications import an_application
 from tests.browser.seeds import a_proven_plan, store
 from tests.contract.api.agents_at_work import a_report
+from tests.contract.api.processes import until
 
 
 @pytest.fixture
@@ -161,6 +162,7 @@ def test_a_cancelled_question_is_unasked_again_and_its_search_ends(app, client):
     """The one process is busy, so that the search cannot end by itself before."""
     pool = app.state.pool
     busy = pool.submit(time.sleep, 600)
+    until(lambda: bool(pool.process_ids()))
     path = "/plans/plan-proven"
     assert "Cancel" in sent(client, f"{path}/analyses", kind="reasons").text
     assert pool.waiting_count == 1
