@@ -14,7 +14,7 @@ memory is a row too.
 
 `--from` predicts such rows with the cost model as it is now, on the device that they name and on
 each further `--cluster`, as `meshwright profile` writes them; `--write` puts the table into
-docs/gpu.md.
+docs/gpu.md, where the file's name marks its place.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -118,7 +119,7 @@ def main() -> int:
     lines = list(table(rows, options.cluster if options.out is None else ()))
     print("\n".join(lines))
     if options.write:
-        put("gpu", lines, page=PAGE)
+        put((options.out or options.rows).stem, lines, page=PAGE)
     return 0
 
 
@@ -177,6 +178,7 @@ def measured(
         "cluster": cluster.given,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": str(torch.__version__),
+        "measured": datetime.now(UTC).date().isoformat(),
         "outcome": "ok",
     }
     if case.is_plain and device.type == "cuda":
