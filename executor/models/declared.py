@@ -43,9 +43,9 @@ from executor.models.huggingface import (
     is_hugging_face,
 )
 from executor.models.huggingface_inputs import with_labels
-from executor.models.initial_state import InitialState
+from executor.models.initial_state import InitialState, empty_parameter
 from executor.models.own import Declaration, OwnModel
-from executor.models.parameter_storage import check_storage
+from executor.models.parameter_storage import check_held_once, check_storage
 from executor.models.script_values import ScriptValues
 from executor.tensor_source import StateDict
 from executor.weights import LoadedValues, Weights, loaded_values
@@ -106,8 +106,11 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
         lambda: without_wrapper(build_model())[0],
         seed=seed,
         has_parameters=not comes_otherwise and (own is None or own.initial_value is None),
+        is_recorded=all(type(item) is nn.Parameter and item.is_meta for item in built.parameters()),
     )
     known = None if own is not None else _known_on_meta(built, seed=seed)
+    if known is None:
+        check_held_once(built)
     if known is not None:
         taken = known
     elif own is not None:
@@ -135,8 +138,6 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
             folder.check_scale(adapters)
         declaration = taken.declaration
         values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
-    if values is state:
-        state.say_whole(built)
     _check_kept(would_be_lost, values)
     return replace(taken, values=values, origin=origin)
 
@@ -273,9 +274,7 @@ def _own_to_split(built: nn.Module, state: InitialState) -> nn.Module:
         return built
     empty: dict[int, Any] = {}
     for item in built.parameters():
-        copied = nn.Parameter(item.detach().to("meta"), requires_grad=item.requires_grad)
-        copied.__dict__.update(vars(item))
-        empty[id(item)] = copied
+        empty[id(item)] = empty_parameter(item)
     return copy.deepcopy(built, empty)
 
 

@@ -57,8 +57,8 @@ class Declaration:
     pipeline's parts are to get; those without a default are known.
 
     `initial_value(name, shape, generator)` returns a parameter by its name, or a tile of one, whose
-    elements are all drawn alike: then each rank draws what it holds. Without it each builds the
-    whole module once in the host's memory, so that it begins as it would alone.
+    elements are all drawn alike: then each rank draws what it holds. Without it each runs the code
+    of the whole module once more, so that it begins as it would alone.
     """
 
     blocks: str

@@ -6,8 +6,12 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from executor.errors import UnsupportedPlanError
+
+# The last is what torch's recurrent modules keep of their parameters, and set anew with these.
+_OF_TORCH = frozenset({"_parameters", "_buffers", "_modules", "_flat_weights"})
 
 
 def check_storage(model: nn.Module) -> None:
@@ -42,6 +46,29 @@ def check_storage(model: nn.Module) -> None:
                 "are one content under two names, and would be two on ranks",
                 "let both modules have the same parameter, as by head.weight = embed.weight",
             )
+
+
+def check_held_once(model: nn.Module) -> None:
+    """Return unless a module has one of the parameters as a plain attribute besides.
+
+    What takes a parameter's place on ranks, modules alone are given.
+
+    Raises:
+        UnsupportedPlanError: naming the attribute.
+    """
+    names = {id(item): name for name, item in model.named_parameters()}
+    for path, module in model.named_modules():
+        for attribute in vars(module).keys() - _OF_TORCH:
+            value = vars(module)[attribute]
+            for leaf in tree_leaves(value):
+                if isinstance(leaf, nn.Parameter) and id(leaf) in names:
+                    raise _refused(
+                        f"{path}.{attribute}".lstrip("."),
+                        f"keeps {names[id(leaf)]} outside of what torch knows of modules, where "
+                        "it would stay as it is built, untrained",
+                        "use the parameter of the module that has it, or let both modules have it, "
+                        "as by head.weight = embed.weight",
+                    )
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, int]:

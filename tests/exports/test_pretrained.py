@@ -116,6 +116,9 @@ def test_all_of_it_is_trained_as_with_plain_torch(
     )
 
 
+@pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)  # PEFT
 def test_adapters_are_trained_as_with_plain_peft(folder: Path, tmp_path: Path) -> None:
     """They begin as PEFT has drawn them, from a folder of its own."""
     begun = tmp_path / "begun"

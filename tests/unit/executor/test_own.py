@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 pytest.importorskip("torch", reason="no package torch")
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -219,7 +221,7 @@ def test_initial_values_are_those_of_the_script_alone() -> None:
 
 def test_building_again_leaves_the_script_its_random_numbers() -> None:
     torch.manual_seed(11)
-    InitialState(Chain, seed=3).module()
+    InitialState(Chain, seed=3).frame()
     after = torch.rand(2)
     torch.manual_seed(11)
     torch.testing.assert_close(after, torch.rand(2), rtol=0, atol=0)
@@ -259,28 +261,29 @@ def test_a_module_that_says_how_it_begins_is_never_built_whole() -> None:
 class Wide(nn.Module):
     """A block that takes 256 MiB, none of which is ever touched, or half of that."""
 
-    def __init__(self, *, halves: int = 2) -> None:
+    def __init__(self, *, halves: int = 2, is_numpy: bool = True) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([nn.Module()])
-        self.blocks[0].register_parameter("weight", nn.Parameter(torch.empty(halves, 2**25)))
+        size = (halves, 2**25)
+        values = torch.from_numpy(np.empty(size, np.float32)) if is_numpy else torch.empty(size)
+        self.blocks[0].register_parameter("weight", nn.Parameter(values))
 
 
 @pytest.mark.parametrize(
-    ("halves", "drawn", "said"),
-    [(2, False, "the whole Wide, 256 MiB of host memory"), (1, False, ""), (2, True, "")],
-    ids=["large", "small", "drawn-in-parts"],
+    ("build", "said"),
+    [
+        (Wide, "holds 256 MiB of Wide in host memory, such as blocks.0.weight"),
+        (partial(Wide, halves=1), ""),
+        (partial(Wide, is_numpy=False), ""),
+    ],
+    ids=["large", "small", "torch-makes-it"],
 )
-def test_a_large_module_that_is_built_whole_says_so(
-    halves: int, drawn: bool, said: str, capsys: pytest.CaptureFixture[str]
+def test_what_of_a_large_module_ranks_hold_whole_is_said(
+    build: Callable[[], nn.Module], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begins = (lambda _name, shape, _generator: torch.zeros(shape)) if drawn else None
-    subject(
-        lambda: Wide(halves=halves),
-        own=Declaration(blocks="blocks", initial_value=begins),
-        strategy=Strategy(data_parallel_degree=2, micro_batch_size=1),
-        job=Job(global_batch_size=2, sequence_length=4),
-        seed=3,
-    )
+    halves = build().blocks[0].weight.shape[0]
+    state = InitialState(build, seed=3)
+    state.piece("blocks.0.weight", torch.Size((halves, 2**25)), (slice(0, 1), slice(0, 4)))
     told = capsys.readouterr().err
     assert said in told
     assert ("Declaration(initial_value=...)" in told) is bool(said)

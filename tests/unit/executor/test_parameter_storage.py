@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from executor.errors import UnsupportedPlanError
-from executor.models.parameter_storage import check_storage
+from executor.models.parameter_storage import check_held_once, check_storage
 
 
 class Two(nn.Module):
@@ -54,3 +54,15 @@ def test_parts_of_one_storage_and_shared_parameters_pass() -> None:
 def test_what_cannot_be_shared_out_is_refused(module: nn.Module, message: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=message):
         check_storage(module)
+
+
+def test_a_parameter_that_is_kept_beside_its_module_is_refused() -> None:
+    """What takes its place on ranks would be trained, and the one that forward uses would not."""
+    model = Two()
+    model.second.used = {"tied": [model.first.weight]}
+    with pytest.raises(UnsupportedPlanError, match=r"keeps first\.weight outside.*second\.used"):
+        check_held_once(model)
+
+
+def test_what_torch_keeps_of_its_own_passes() -> None:
+    check_held_once(nn.LSTM(4, 4))
