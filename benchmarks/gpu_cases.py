@@ -198,6 +198,6 @@ def _case(
         name=name,
         graph=graph,
         sequence_length=sequence_length,
-        job=job or {},
+        job={"fused_norms": True, **(job or {})},  # `torch.nn.RMSNorm` on CUDA
         strategy={"micro_batch_size": micro_batch_size, **strategy},
     )

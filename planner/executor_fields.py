@@ -61,9 +61,11 @@ OF_THE_SCRIPT = frozenset(
         "flash_attention_generation",
         "fused_attention",
         "fused_loss",
+        "fused_norms",
         "loss_chunk_count",
         "optimizer",
         "shifted_logits",
+        "softmax",
     }
 )
 

@@ -10,6 +10,7 @@ import numpy as np
 from planner.cost.adapters import kept_elements, unpacked_bytes
 from planner.cost.configuration import Choices, Floats
 from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.schema.job import Softmax
 from planner.workload.layer import ActivationElements, LayerWorkload
 
 _WIDE_BYTES = 4
@@ -44,8 +45,10 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     narrow = elements.replicated / spread + elements.sharded / setting.tensor
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
     wide = elements.float32 / setting.tensor
+    if setting.unfused_norms:
+        narrow = narrow + elements.norm_copies / spread
     if setting.unfused:
-        narrow = narrow + elements.norm_copies / spread + elements.step_copies / setting.tensor
+        narrow = narrow + elements.step_copies / setting.tensor
         wide = wide + elements.wide_step_copies / setting.tensor
     if not keeps.fused or setting.job.fused_elementwise is False:
         narrow = narrow + elements.row_copies / setting.tensor
@@ -65,14 +68,15 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
 def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     """Return what attention keeps of its scores where it is not fused, [configurations, 1].
 
-    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits. Plain
-    torch works a softmax out in fp32, by autocast or as transformers' layers ask for it, and keeps
-    that beside what the next product reads: 6 bytes, and a mask.
+    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits. In wide
+    steps it is worked out in fp32, by autocast or as transformers' layers ask for it, and kept
+    beside what the next product reads: 6 bytes, and a mask.
     Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1; transformers 5 `llama`, `gpt2`
     and `bert` under eager attention, counted by what autograd saves.
     """
     dropout = setting.job.dropout
-    if setting.stack.activations.fused or setting.compute_bytes == _WIDE_BYTES:
+    is_wide = setting.softmax is Softmax.WIDE_STEPS and setting.compute_bytes != _WIDE_BYTES
+    if not is_wide:
         per_score = setting.compute_bytes * (2 if dropout else 1)
     else:
         per_score = _WIDE_BYTES + setting.compute_bytes

@@ -14,18 +14,22 @@ Beside them go passes over the scores in memory, as many as Megatron-LM's kernel
               read by the products for Q and K, the scores read for V: 7, and as much for dropout.
 
 Where its kernel knows the causal mask, a softmax reads no more than the half that is not hidden, of
-the scores and of what backward reads, and writes zeros in the other. In single operations scores
-are scaled and masked, and the softmax has 32 bits, as in torch's autocast and transformers' layers:
+the scores and of what backward reads, and writes zeros in the other. Other kinds move more, forward
+and backward (`Softmax` of the job):
 
-    forward   scale and mask read and write: 4 more; in 16 bits the softmax writes 4 bytes, which a
-              copy reads for 2: 8 bytes more;
-    backward  the scale reads and writes: 2 more; in 16 bits a copy reads 2 bytes for 4, and the
-              softmax reads two times 4: 10 bytes more.
+    masked      the mask reads and writes, and so does that of the gradient: 2 and 2;
+    steps       scale and mask do: 4 and 4;
+    wide steps  scale and mask do, and backward the scale alone, for a mask that is added: 4 and 2.
+                In 16 bits the softmax writes 4 bytes, which a copy reads for 2, 8 bytes more, and
+                backward a copy reads 2 for 4, and the softmax twice 4, 10 bytes more;
+    reductions  maximum and sum read the scores once each before the quotient does; backward the sum
+                of their product reads gradient and output before the difference does: 2 and 2.
 
 Source: Dao et al. 2022, arXiv:2205.14135; Korthikanti et al. 2022, arXiv:2205.05198, figure 3;
 Megatron-LM `megatron/fused_kernels/scaled_upper_triang_masked_softmax.h` (`local_seq`) and
-`fused_softmax.py` (`forward_torch_softmax`); transformers `models/llama/modeling_llama.py`
-(`eager_attention_forward`).
+`fused_softmax.py` (`forward_torch_softmax`, whose mask is `masked_fill_`); transformers
+`models/llama/modeling_llama.py` (`eager_attention_forward`); XLA's fusion of producers into
+reductions, each of which is a kernel (`xla/service/gpu/instruction_fusion.cc`).
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting, layer_tokens
 from planner.rates import AttentionRate
-from planner.schema.job import Precision
+from planner.schema.job import Precision, Softmax
 from planner.workload.layer import AttentionCore, LayerWorkload, SourceWorkload
 
 _BACKWARD_FUSED_FLOP_RATIO = 2.5  # flash attention works the scores out again
@@ -48,7 +52,14 @@ _HIDDEN_FORWARD_PASSES = 0.5  # half of what the softmax reads
 _HIDDEN_BACKWARD_PASSES = 1.0  # half of its output, and of the gradient by it
 _DROPOUT_PASSES = 2.0
 _MASK_BYTES = 1.0
-_STEP_FORWARD_PASSES, _STEP_BACKWARD_PASSES = 4.0, 2.0
+# Beyond one kernel's, forward and backward
+_PASSES_MORE = {
+    Softmax.KERNEL: (0.0, 0.0),
+    Softmax.MASKED: (2.0, 2.0),
+    Softmax.STEPS: (4.0, 4.0),
+    Softmax.WIDE_STEPS: (4.0, 2.0),
+    Softmax.REDUCTIONS: (2.0, 2.0),
+}
 _WIDE_FORWARD_BYTES, _WIDE_BACKWARD_BYTES = 8.0, 10.0
 _HEAD_SIZE = 128.0  # that the profiles' rates are of
 
@@ -166,23 +177,15 @@ def _alignment_ratio(size: int) -> float:
     return _HALF_ALIGNED_RATIO if size % _HALF_ALIGNED_SIZE == 0 else _MISALIGNED_RATIO
 
 
-def _softmax_in_steps(setting: Setting) -> bool:
-    """Return whether the mask is a kernel of its own: in torch, and in Megatron's at fp32.
-
-    Source: Megatron-LM `fused_softmax.py`, whose kernel takes 16 bits alone.
-    """
-    return setting.unfused or setting.job.precision is Precision.FP32
-
-
 def _passes_seconds(core: AttentionCore, setting: Setting) -> tuple[float, float]:
     """Return the seconds that memory takes to pass over one score, forward and backward."""
-    forward, backward = _FORWARD_PASSES, _BACKWARD_PASSES
+    kind = setting.softmax
+    more, more_back = _PASSES_MORE[kind]
+    forward, backward = _FORWARD_PASSES + more, _BACKWARD_PASSES + more_back
     wide_forward = wide_backward = 0.0
-    if _softmax_in_steps(setting):
-        forward, backward = forward + _STEP_FORWARD_PASSES, backward + _STEP_BACKWARD_PASSES
-        if setting.job.precision is not Precision.FP32:
-            wide_forward, wide_backward = _WIDE_FORWARD_BYTES, _WIDE_BACKWARD_BYTES
-    elif core.causal and setting.stack.activations.fused:
+    if kind is Softmax.WIDE_STEPS and setting.job.precision is not Precision.FP32:
+        wide_forward, wide_backward = _WIDE_FORWARD_BYTES, _WIDE_BACKWARD_BYTES
+    elif kind is Softmax.KERNEL and core.causal and setting.stack.activations.fused:
         forward, backward = forward - _HIDDEN_FORWARD_PASSES, backward - _HIDDEN_BACKWARD_PASSES
     return (
         _pass_seconds(forward, wide_forward, setting),

@@ -23,7 +23,7 @@ from planner.cost.attention import attention_seconds
 from planner.cost.configuration import Floats
 from planner.cost.products import ProductSeconds, cast_seconds, product_seconds
 from planner.cost.setting import Setting, layer_tokens, source_tokens
-from planner.schema.job import Precision
+from planner.schema.job import Precision, Softmax
 from planner.workload.layer import (
     ElementwiseTraffic,
     Gemm,
@@ -38,6 +38,7 @@ _NORMS = 2  # modules with parameters beside products
 _SPLIT_OPERATORS = 7
 _UNFUSED_CORE_KERNELS = 8  # transpose queries, keys and values, scale, mask, softmax, and back
 _NARROWING_KERNELS = 1  # of what the softmax puts out in 32 bits
+_KERNELS_MORE = {Softmax.MASKED: 1, Softmax.STEPS: 2, Softmax.WIDE_STEPS: 2, Softmax.REDUCTIONS: 2}
 _DROPOUT_KERNELS = 3
 _FOLLOWING = ("expert_", "shared_", "ffn_")  # products that follow attention and routing
 _WIDE_BYTES = 4
@@ -182,8 +183,8 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     parts: tuple[LayerWorkload | SourceWorkload, ...] = (layer, *layer.sources)
     count = sum(len(part.gemms) + part.elementwise.kernel_count for part in parts)
     cores = sum(part.attention is not None for part in parts)
-    if setting.job.fused_elementwise and not setting.stack.activations.fused:
-        count -= sum(part.elementwise.unfused_kernel_count for part in parts)
+    if not setting.stack.activations.fused:
+        count -= sum(_spared_kernel_count(part.elementwise, setting) for part in parts)
     if setting.unfused and layer.elementwise.steps is not None:
         count += layer.elementwise.steps.kernel_count
     count += added_kernel_count(layer, setting)
@@ -191,9 +192,18 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     if setting.unfused and not setting.job.fused_attention:
         each += _UNFUSED_CORE_KERNELS
         each += 0 if setting.job.precision is Precision.FP32 else _NARROWING_KERNELS
+    elif not setting.job.fused_attention and setting.job.softmax is not None:
+        each += _KERNELS_MORE.get(setting.job.softmax, 0)
     if setting.unfused and setting.job.dropout:
         each += _DROPOUT_KERNELS
     return count + each * cores
+
+
+def _spared_kernel_count(traffic: ElementwiseTraffic, setting: Setting) -> int:
+    """Return how many of plain torch's kernels fused ones take the place of."""
+    norms = traffic.unfused_norm_kernel_count
+    spared = 0 if setting.unfused else traffic.unfused_kernel_count - norms
+    return spared if setting.unfused_norms else spared + norms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +294,9 @@ def _step_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Float
 def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Setting) -> Floats:
     spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
     replicated, sharded = traffic.replicated, traffic.sharded
-    if setting.unfused:
+    if setting.unfused_norms:
         replicated += traffic.unfused_replicated
-        sharded += traffic.unfused_sharded
+        sharded += traffic.unfused_norms_sharded
+    if setting.unfused:
+        sharded += traffic.unfused_sharded - traffic.unfused_norms_sharded
     return tokens * (replicated / spread + sharded / setting.tensor)

@@ -16,7 +16,7 @@ from planner.cost.collectives import Groups
 from planner.cost.configuration import Booleans, Configurations, Floats, Integers, combinations
 from planner.hardware import DeviceHardware, for_products_of, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
-from planner.schema.job import Job, Optimizer, Precision, Stack
+from planner.schema.job import Job, Optimizer, Precision, Softmax, Stack
 from planner.schema.strategy import ContextParallelKind
 from planner.workload.layer import LayerWorkload, SourceWorkload
 
@@ -310,9 +310,27 @@ class Setting:
 
     @property
     def unfused(self) -> bool:
-        """Return whether each step of a norm is a kernel of its own, as in torch uncompiled."""
+        """Return whether each step of rotary is a kernel of its own, as in torch uncompiled."""
         own = self.job.fused_elementwise
         return not (self.stack.activations.fused if own is None else own)
+
+    @property
+    def unfused_norms(self) -> bool:
+        """Return whether each step of a norm is a kernel: as the job says, or as all else is."""
+        own = self.job.fused_norms
+        return self.unfused if own is None else not own
+
+    @property
+    def softmax(self) -> Softmax:
+        """Return how unfused attention makes its softmax: as the job says, or as norms are made.
+
+        Source: Megatron-LM `fused_softmax.py`, whose kernel takes 16 bits alone.
+        """
+        if self.job.softmax is not None:
+            return self.job.softmax
+        if self.unfused:
+            return Softmax.WIDE_STEPS
+        return Softmax.STEPS if self.job.precision is Precision.FP32 else Softmax.KERNEL
 
     @property
     def reduce_bytes(self) -> int:

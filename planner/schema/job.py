@@ -88,6 +88,22 @@ class OffloadStore(StrEnum):
     NVME = "nvme"
 
 
+class Softmax(StrEnum):
+    """What unfused attention makes of the scores, beside its products.
+
+    `kernel`: one kernel scales, masks and normalises. `masked`: a mask, and a softmax. `steps`: a
+    scale beside them. `wide_steps`: the same, whose softmax has 32 bits, as torch's autocast and
+    transformers' layers have it. `reductions`: maximum, sum and quotient, each of which reads the
+    scores and scales and masks them on the way, as XLA compiles it.
+    """
+
+    KERNEL = "kernel"
+    MASKED = "masked"
+    STEPS = "steps"
+    WIDE_STEPS = "wide_steps"
+    REDUCTIONS = "reductions"
+
+
 class AdapterTargets(StrEnum):
     """Which products of a block have adapters: those of attention, or all but routed experts."""
 
@@ -272,10 +288,12 @@ class Job(Document):
     `states_in_16_bits` is true for it in bf16 unless the job says otherwise.
 
     Some flags say what the training program keeps in memory. `fused_attention` false: it writes
-    the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
-    gradient of the logits over them, and makes no copy in 32 bits. `loss_chunk_count`: the loss
-    takes logits in so many chunks of tokens, one after another. `fused_linear_loss`: the head's
-    product and the loss take tokens by pieces together, so that logits are never whole.
+    the scores of attention and keeps them, which takes time as well; `softmax` says how it makes
+    one of them, left out by single operations where norms are so, else by one kernel. `fused_loss`:
+    it writes the gradient of the logits over them, and makes no copy in 32 bits.
+    `loss_chunk_count`: the loss takes logits in so many chunks of tokens, one after another.
+    `fused_linear_loss`: the head's product and the loss take tokens by pieces together, so that
+    logits are never whole.
     `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
     false: tensor-parallel ranks hold whole logits. `varied_lengths`: those of a step are as long as
     its longest sequence, up to `sequence_length`, which leaves holes between them. `stage_buffers`
@@ -323,8 +341,10 @@ class Job(Document):
     capacity factor; the host need not wait for counts. `fused_elementwise`: norms, rotary and
     gates are single kernels, compiled or written by hand, and norms keep their inputs alone, or
     (false) each of their steps is one, whose output is kept; without it, as the stack usually has
-    it. `regathered_rows`: under sequence parallelism, inputs of column-split products are kept
-    divided and gathered anew in backward under torch too. `flash_attention_generation` is
+    it. `fused_norms` says that of norms alone, as of `torch.nn.RMSNorm`, which is one kernel on
+    GPUs in torch 2.11. `regathered_rows`: under sequence parallelism, inputs of column-split
+    products are kept divided and gathered anew in backward under torch too.
+    `flash_attention_generation` is
     FlashAttention's, 1 to 3; without it fused attention is the stack's usual.
     `deduplicated_dispatch`: a token crosses to a node once for all its experts there, and not once
     for each.
@@ -341,6 +361,7 @@ class Job(Document):
     framework: Framework | None = None
     objective: Objective = Objective.THROUGHPUT
     fused_attention: Flag = True
+    softmax: Softmax | None = later(None)
     fused_loss: Flag = False
     loss_chunk_count: PositiveCount = 1
     fused_linear_loss: Flag = False
@@ -368,6 +389,7 @@ class Job(Document):
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     fixed_expert_tokens: Flag = False
     fused_elementwise: Flag | None = None
+    fused_norms: Flag | None = later(None)
     regathered_rows: Flag = False
     flash_attention_generation: Annotated[int, Field(ge=1, le=3)] | None = None
     deduplicated_dispatch: Flag = False
@@ -424,6 +446,15 @@ class Job(Document):
             raise ValueError(
                 f"loss_chunk_count {self.loss_chunk_count} and {given[0]} are different losses:"
                 " leave one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _softmax_of_unfused_attention(self) -> Self:
+        if self.softmax is not None and self.fused_attention:
+            raise ValueError(
+                f"softmax {self.softmax} is of attention that writes its scores, and "
+                "fused_attention is true: leave it out, or set fused_attention false"
             )
         return self
 

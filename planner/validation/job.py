@@ -63,6 +63,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         assumptions.append(Assumption.ATTENTION_CUDNN)
     loss = run.loss_kernel
     precision = _precision(run, program, assumptions)
+    fused = _fused_attention(run, program, assumptions)
     job = Job(
         global_batch_size=_global_batch_size(run, assumptions),
         sequence_length=run.seq_len,
@@ -70,14 +71,16 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         optimizer=_optimizer(run, assumptions),
         stack=stack,
         limits=_RAN,
-        fused_attention=_fused_attention(run, program, assumptions),
+        fused_attention=fused,
+        softmax=None if fused else program.softmax,
         fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
         loss_chunk_count=_loss_chunk_count(run, program),
         fused_linear_loss=loss == "linear",
         shifted_logits=_shifted_logits(run, program),
         vocabulary_parallel_loss=_vocabulary_parallel_loss(run, program, stack),
         stage_buffers=program.stage_buffers,
-        fused_elementwise=_fused_elementwise(run, program),
+        fused_elementwise=True if run.compile else program.fused_elementwise,
+        fused_norms=None if run.norm_kernel is None else run.norm_kernel == "fused",
         regathered_rows=program.regathered_rows,
         flash_attention_generation=_flash_attention_generation(run, program),
         dropout=_dropout(run, program) if run.dropout is None else run.dropout,
@@ -134,13 +137,6 @@ def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:
     if batch > GLOBAL_BATCH_LIMIT:
         raise Unpriced(Unpriceable.LIMITS, f"mbs x grad_accum x dp = {batch}")
     return batch
-
-
-def _fused_elementwise(run: MeasuredRun, program: Program) -> bool | None:
-    """Return whether norms and rotary are single kernels; `None`: as the stack usually has it."""
-    if run.norm_kernel is not None:
-        return run.norm_kernel == "fused"
-    return True if run.compile else program.fused_elementwise
 
 
 def _flash_attention_generation(run: MeasuredRun, program: Program) -> int | None:

@@ -126,8 +126,8 @@ def hardware_of(
 ) -> tuple[ClusterHardware, ...]:
     """Return the cluster in SI, with the outermost level as fast as the row's network.
 
-    Where the row names the rate of a port and not how many a node has, it may have the profile's
-    network, or a single port.
+    Where the row names the rate of a port and not how many a node has, or no more than a kind of
+    network, it may have the profile's, or a single port.
 
     Raises:
         Unpriced: if the nodes do not go with the profile.
@@ -143,7 +143,8 @@ def hardware_of(
         if _over_sockets(words):
             stated = stated * _SOCKET_RATIO / ACHIEVED_RATIO
         return (_with_network(hardware, stated),)
-    port = port_bytes_per_second(words, kind.devices_per_node)
+    usual = kind.levels[-1].bandwidth_bytes_per_second
+    port = port_bytes_per_second(words, kind.devices_per_node, usual=usual)
     if port is None or hardware.device_count <= kind.devices_per_node:
         return (hardware,)
     assumptions.append(Assumption.PORTS_UNKNOWN)

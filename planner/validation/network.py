@@ -3,7 +3,8 @@
 Words are taken clause by clause: `8x200 Gb/s HDR per node`, `400 Gb/s per GPU`, `EFA 3.2 Tbps`.
 A rate is of a device or a node as its clause says; several ports are a node's, and so is what
 Ethernet or EFA reach, or more bits than a single port has. Other rates are of one port, of which a
-node may have one or many, and those of links inside a node are none.
+node may have one or many, and so is a kind of network whose rate is not said, of its generation's
+ports; those of links inside a node are none.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _LISTS_ALL_LINKS = (
     "accelerator_interconnect"  # of MLPerf's descriptions, storage and management too
 )
 _ONE_PORT_BITS = 800e9  # the fastest: ConnectX-8
+_PORTS_BITS = (100e9, 200e9, 400e9, _ONE_PORT_BITS)  # EDR, HDR, NDR, XDR
+_KIND_ALONE = re.compile(r"infiniband|\bib\b|roce", re.IGNORECASE)
+_KNOWN_NODES = re.compile(r"\b(dgx|superpod|eos|selene|reference)\b", re.IGNORECASE)
 # Gb/s of a node with so many devices. Source: Le Scao et al. 2022, arXiv:2211.05100, section 3.2.
 _SITES = {("jean zay", 8): 400.0}
 
@@ -49,10 +53,12 @@ def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
     return None
 
 
-def port_bytes_per_second(text: str, devices_per_node: int) -> float | None:
+def port_bytes_per_second(text: str, devices_per_node: int, *, usual: float) -> float | None:
     """Return what one device can send where a node has a single port of the rate that words name.
 
-    `None` where they name none, or say what a device or a node has.
+    Where they name a kind of network alone, the port is the slowest that is as fast as the `usual`
+    bytes per second of a device, of its profile. `None` where they name none, or say what a device
+    or a node has, or whose nodes they are.
     """
     if network_bytes_per_second(text, devices_per_node) is not None or _LISTS_ALL_LINKS in text:
         return None
@@ -60,7 +66,11 @@ def port_bytes_per_second(text: str, devices_per_node: int) -> float | None:
         rate = _RATE.search(clause)
         if rate is not None and _OUTSIDE.search(clause):
             return ACHIEVED_RATIO * _bits(rate) / 8.0 / devices_per_node
-    return None
+    if _KIND_ALONE.search(text) is None or _KNOWN_NODES.search(text):
+        return None
+    line = 8.0 * usual / ACHIEVED_RATIO
+    port = next((bits for bits in _PORTS_BITS if bits >= line), _ONE_PORT_BITS)
+    return ACHIEVED_RATIO * port / 8.0 / devices_per_node
 
 
 def _device_bits(text: str, devices_per_node: int) -> Iterator[tuple[bool, float]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from planner.schema.job import AdapterTargets, Stack, Unpacking
+from planner.schema.job import AdapterTargets, Softmax, Stack, Unpacking
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import Activation
 from planner.validation.reasons import Assumption
@@ -53,6 +53,7 @@ class Program:
     stack: Stack | None
     configured: bool = False
     fused_attention: bool = True
+    softmax: Softmax | None = None
     fused_elementwise: bool | None = None
     flash_attention_generation: int | None = None
     fused_loss: bool = False
@@ -173,6 +174,10 @@ _PROGRAMS = (
         fused_elementwise=False,
         shifted_logits=True,
     ),
+    # Fuses nothing of a block unless options ask for it, which its examples do not; its mask is
+    # `masked_fill_`, and its scale the product's own: DeepSpeedExamples
+    # `Megatron-LM-v1.1.5-3D_parallelism/megatron/arguments.py`, `model/{gpt2_model,transformer}.py`
+    _named(r"megatron-lm v1\.1\b", Stack.DEEPSPEED, drops_out=True, softmax=Softmax.MASKED),
     _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
@@ -245,6 +250,7 @@ _PROGRAMS = (
         r"\bpax\b|paxml",
         None,
         fused_elementwise=True,
+        softmax=Softmax.REDUCTIONS,
         launches=False,
         stage_buffers=False,
         checkpoints=True,
@@ -259,6 +265,7 @@ _PROGRAMS = (
         r"\bjax\b|maxtext|\bxla\b",
         None,
         fused_elementwise=True,
+        softmax=Softmax.REDUCTIONS,
         launches=False,
         stage_buffers=False,
     ),

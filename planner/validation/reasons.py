@@ -51,7 +51,7 @@ class Assumption(StrEnum):
     OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
     STACK_UNKNOWN = "framework not known: the mean of all stacks"
     STACK_OF_SHARDING = "framework not stated: the one that shards states as the row says"
-    PORTS_UNKNOWN = "a port between nodes is stated, not their number: the mean of one and usual"
+    PORTS_UNKNOWN = "how many ports nodes have is not stated: the mean of one and usual"
     ADAPTER_RANK = "adapters' rank not stated: as the program's recipes have it, 8, 16 or 64"
     UNTIED = "tied embeddings not stated: not tied"
     NORMS_FROM_ACTIVATION = "norms and biases: as usual for the activation function"

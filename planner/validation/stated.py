@@ -31,6 +31,7 @@ _VARIABLES: dict[str, _Ways] = {
         (re.compile(r"\bflash_?attention_?(v?2)\b", re.IGNORECASE), "flash2"),
         (re.compile(r"\bflash_?attention_?(v?3)\b", re.IGNORECASE), "flash3"),
     ),
+    "gradient_reduction": ((re.compile(r"\bfp32 gradient all-?reduce\b"), "all_reduce"),),
     "dispatcher": (
         (re.compile(r"\bmoe_flex_dispatcher_backend=['\"]?(deepep|hybridep)\b"), "flex"),
     ),
@@ -58,7 +59,15 @@ _USUAL_NODE = 8
 def with_variables(run: MeasuredRun) -> MeasuredRun:
     """Return the run with what its words state in columns that it leaves open."""
     words = "; ".join(
-        text for text in (run.optimizer, run.recompute_detail, run.interconnect, run.notes) if text
+        text
+        for text in (
+            run.optimizer,
+            run.recompute_detail,
+            run.interconnect,
+            run.sharding,
+            run.notes,
+        )
+        if text
     )
     found = {column: _value(words, ways) for column, ways in _VARIABLES.items()}
     rank = _RANK.search(words)

@@ -81,28 +81,36 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         whole += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
     elif not isinstance(feed_forward, NoFeedForward):
         divided += passes * feed_forward.ffn_size
-    unfused_whole, unfused_divided = _unfused_elements(block, hidden_size)
+    norms, divided_norms = _unfused_norm_elements(block, hidden_size)
     return ElementwiseTraffic(
         replicated=float(whole) + _later_traffic(block, hidden_size).replicated,
         sharded=float(divided) + mixed,
         kernel_count=_kernel_count(block),
-        unfused_replicated=float(unfused_whole),
-        unfused_sharded=float(unfused_divided),
+        unfused_replicated=float(norms),
+        unfused_sharded=float(divided_norms + _unfused_rotary_elements(block.attention)),
         unfused_kernel_count=_unfused_kernel_count(block),
+        unfused_norms_sharded=float(divided_norms),
+        unfused_norm_kernel_count=_unfused_norm_kernel_count(block),
         feed_forward_kernel_count=feed_forward_kernel_count(block),
         steps=activation_steps(feed_forward),
     )
 
 
-def _unfused_elements(block: Block, hidden_size: int) -> tuple[int, int]:
-    """Return the elements per token that plain torch moves beside: of whole and of divided rows."""
-    attention = block.attention
+def _unfused_norm_elements(block: Block, hidden_size: int) -> tuple[int, int]:
+    """Return the elements per token that norms of plain torch move beside: whole and divided."""
     whole = norm_count(block) * _UNFUSED_NORM_PASSES[block.norm] * hidden_size
-    inside = _UNFUSED_NORM_PASSES[Norm.RMS] * sum(_normed_inside(attention))
-    divided = _rotated_width(attention) * _UNFUSED_ROTARY_PASSES
+    inside = _UNFUSED_NORM_PASSES[Norm.RMS] * sum(_normed_inside(block.attention))
+    if isinstance(block.attention, LatentAttention | CompressedAttention):
+        return whole + inside, 0
+    return whole, inside
+
+
+def _unfused_rotary_elements(attention: Attention) -> int:
+    """Return what rotary, and repeating keys and values, of plain torch move beside."""
+    rotary = _rotated_width(attention) * _UNFUSED_ROTARY_PASSES
     if isinstance(attention, LatentAttention | CompressedAttention):
-        return whole + inside, divided
-    return whole, divided + inside + _repeated_width(attention)
+        return rotary
+    return rotary + _repeated_width(attention)
 
 
 def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
@@ -177,15 +185,21 @@ def _kernel_count(block: Block) -> int:
 def _unfused_kernel_count(block: Block) -> int:
     """Return how many kernels are spared where norms, rotary and gates are one each."""
     attention = block.attention
-    inside = len(_normed_inside(attention))
-    if block.cross_attention is not None:
-        inside += len(_normed_inside(block.cross_attention))
-    spared = norm_count(block) * (NORM_KERNELS[block.norm] - 1)
-    spared += inside * (NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
+    spared = _unfused_norm_kernel_count(block) + int(_is_gated(block.feed_forward))
     spared += _later_traffic(block, 1).unfused_kernel_count
     if isinstance(attention, LatentAttention | CompressedAttention):
         return spared + LATENT_KERNELS - _FUSED_ROTARY_KERNELS
     return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if _rotates(attention) else 0)
+
+
+def _unfused_norm_kernel_count(block: Block) -> int:
+    """Return how many kernels are spared where norms are one each."""
+    inside = len(_normed_inside(block.attention))
+    if block.cross_attention is not None:
+        inside += len(_normed_inside(block.cross_attention))
+    return norm_count(block) * (NORM_KERNELS[block.norm] - 1) + inside * (
+        NORM_KERNELS[Norm.RMS] - 1
+    )
 
 
 def _rotates(attention: Attention) -> bool:

@@ -196,6 +196,8 @@ class ElementwiseTraffic:
 
     `unfused_replicated` and `unfused_sharded` are what plain torch moves beside, which runs each
     step of a norm and of rotary as a kernel of its own: `unfused_kernel_count` of all kernels.
+    Norms are all of the first, `unfused_norms_sharded` of the second, and
+    `unfused_norm_kernel_count` of the kernels.
     `feed_forward_kernel_count` of them follow attention and routing. `steps` are of plain torch
     alone as well.
     """
@@ -206,6 +208,8 @@ class ElementwiseTraffic:
     unfused_replicated: float = 0.0
     unfused_sharded: float = 0.0
     unfused_kernel_count: int = 0
+    unfused_norms_sharded: float = 0.0
+    unfused_norm_kernel_count: int = 0
     feed_forward_kernel_count: int = 0
     steps: ActivationSteps | None = None
 

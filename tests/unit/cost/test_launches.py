@@ -66,6 +66,13 @@ def test_compiled_norms_rotary_and_gates_spare_17_of_32_launches() -> None:
     assert same == pytest.approx(waits(LLAMA, a_setting(stack=Stack.MEGATRON)))
 
 
+def test_fused_norms_spare_their_8_launches_and_what_compiling_spares_without_them_is_9() -> None:
+    """Two norms of 5 kernels become 2; rotary's 10 and the gate's 2 become 3."""
+    assert waits(LLAMA, a_setting(fused_norms=True)) == pytest.approx((32 - 8) * 20e-6)
+    rest = a_setting(fused_elementwise=True, fused_norms=False)
+    assert waits(LLAMA, rest) == pytest.approx((32 - 9) * 20e-6)
+
+
 def test_autocast_casts_whole_weights_for_each_micro_batch_and_their_gradients_back() -> None:
     """6 bytes a parameter each way, and forward's again where it is run again; shards are cast."""
     here = a_setting(length=65536)

@@ -74,7 +74,13 @@ def test_what_is_applied_is_no_loss(name: str) -> None:
     assert executor_losses(a_job(**{name: OTHERS[name]})) == ()
 
 
-@pytest.mark.parametrize("name", sorted(OF_THE_SCRIPT))
+def test_how_a_softmax_is_made_is_told_with_the_attention_that_makes_it() -> None:
+    job = a_job(softmax="steps", fused_attention=False)
+    assert [told.split()[0] for told in executor_losses(job)] == ["fused_attention", "softmax"]
+    assert executor_differences(job) == ()
+
+
+@pytest.mark.parametrize("name", sorted(OF_THE_SCRIPT - {"softmax"}))
 def test_what_the_script_does_is_told_before_a_run_alone(name: str) -> None:
     job = a_job(**{name: OTHERS[name]})
     (told,) = executor_losses(job)

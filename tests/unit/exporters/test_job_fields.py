@@ -49,6 +49,8 @@ OTHERS: dict[str, Any] = {
     "overlapped_experts": True,
     "fixed_expert_tokens": True,
     "fused_elementwise": True,
+    "fused_norms": True,
+    "softmax": "steps",
     "regathered_rows": True,
     "flash_attention_generation": 2,
     "deduplicated_dispatch": True,
@@ -69,7 +71,7 @@ ADAPTER_WORDS = {
 }
 CLIP_NOTHING = {"accelerate", "lightning-trainer"}
 WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
-APART = {"adapters", "offload_to", "precision", "tensor_float_32"}
+APART = {"adapters", "offload_to", "precision", "softmax", "tensor_float_32"}
 WITHOUT_FP32 = {"verl", "verl-megatron"}
 
 
@@ -99,6 +101,14 @@ def test_a_field_is_written_or_told(target: str, name: str) -> None:
     else:
         (loss,) = told
         assert f"no file says {name} " in loss
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_no_file_says_how_a_softmax_is_made(target: str) -> None:
+    usual = exported(target, fused_attention=False)
+    made = exported(target, fused_attention=False, softmax="steps")
+    (loss,) = [loss for loss in made.losses if loss not in usual.losses]
+    assert "no file says softmax " in loss
 
 
 @pytest.mark.parametrize("target", PROGRAMS)

@@ -77,7 +77,20 @@ def test_what_may_be_a_part_or_another_link_says_nothing(words: str) -> None:
 )
 def test_a_rate_without_a_count_is_of_one_port(words: str, gigabits: float) -> None:
     expected = 0.73 * gigabits * 1e9 / 8.0 / 8
-    assert port_bytes_per_second(words, 8) == pytest.approx(expected)
+    assert port_bytes_per_second(words, 8, usual=1.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("words", ["NVLink; InfiniBand", "NVLink, IB between nodes", "RoCE v2"])
+@pytest.mark.parametrize(
+    ("usual_gigabits", "port_gigabits"), [(25, 100), (200, 200), (400, 400), (1600, 800)]
+)
+def test_a_kind_of_network_alone_may_be_one_port_of_its_generation(
+    words: str, usual_gigabits: float, port_gigabits: float
+) -> None:
+    """Four V100 share a port of 100 Gb/s; an A100 has one of 200, and an H100 of 400."""
+    usual = 0.73 * usual_gigabits * 1e9 / 8.0
+    expected = 0.73 * port_gigabits * 1e9 / 8.0 / 8
+    assert port_bytes_per_second(words, 8, usual=usual) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +102,11 @@ def test_a_rate_without_a_count_is_of_one_port(words: str, gigabits: float) -> N
         "8x200 Gb/s HDR IB per node",
         "400 Gb/s InfiniBand per GPU",
         "accelerator_interconnect=NVLink; host_networking=Management: InfiniBand 100 Gb/s",
+        "DGX NVLink + InfiniBand",
+        "DGX H100 reference (NVLink, InfiniBand NDR)",
+        "NVLink, EFA",
+        "Slingshot inter-node",
     ],
 )
 def test_other_words_name_no_port(words: str) -> None:
-    assert port_bytes_per_second(words, 8) is None
+    assert port_bytes_per_second(words, 8, usual=18e9) is None

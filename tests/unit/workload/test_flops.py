@@ -179,6 +179,7 @@ def test_plain_torch_moves_more_for_norms_of_squares_and_for_rotary():
     traffic = elementwise_traffic(block, 64)
     assert (traffic.unfused_replicated, traffic.unfused_sharded) == (2 * 14 * 64, 6 * 96 + 192)
     assert traffic.unfused_kernel_count == 2 * 4 + 8 + 1
+    assert (traffic.unfused_norms_sharded, traffic.unfused_norm_kernel_count) == (0.0, 2 * 4)
     layer_norm = elementwise_traffic(block.model_copy(update={"norm": Norm.LAYER}), 64)
     assert (layer_norm.unfused_replicated, layer_norm.unfused_sharded) == (0.0, 6 * 96 + 192)
 
@@ -194,6 +195,8 @@ def test_norms_inside_attention_are_unfused_too():
     normed = GROUPED.model_copy(update={"query_key_norm": True})
     inside = elementwise_traffic(Block(attention=normed, feed_forward=DENSE), 64)
     assert inside.unfused_sharded == 6 * 96 + 14 * 96 + 192
+    assert inside.unfused_norms_sharded == 14 * 96
+    assert inside.unfused_norm_kernel_count == 4 * 4
     latent = elementwise_traffic(Block(attention=LATENT, feed_forward=DENSE), 64)
     assert latent.unfused_replicated == 2 * 14 * 64 + 14 * (24 + 20)
     assert latent.unfused_kernel_count == 2 * 4 + 2 * 4 + (29 - 2) + 1
