@@ -68,8 +68,12 @@ class _Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extent:
-    """What is trained on a kind of device: models whose steps are launches, products, attention."""
+    """What is trained on a kind of device: models whose steps are launches, products, attention.
 
+    `fused_norms` says that their `torch.nn.RMSNorm` is one kernel there.
+    """
+
+    fused_norms: bool
     precision: Precision
     head_size: int
     vocabulary_size: int
@@ -78,6 +82,7 @@ class _Extent:
 
 _EXTENTS = {
     "cpu": _Extent(
+        fused_norms=False,
         precision=Precision.FP32,
         head_size=32,
         vocabulary_size=256,
@@ -88,6 +93,7 @@ _EXTENTS = {
         ),
     ),
     "cuda": _Extent(
+        fused_norms=True,
         precision=Precision.BF16,
         head_size=128,
         vocabulary_size=8192,
@@ -127,7 +133,7 @@ def probes(cluster: Cluster) -> tuple[Plan, ...]:
     for size in extent.sizes:
         graph = _graph(size, extent)
         model = model_document(graph.name, graph)
-        job = _job(cluster.device_count, size.length, extent.precision)
+        job = _job(cluster.device_count, size.length, extent)
         answer = plan(model, where, job)
         if not isinstance(answer, Plan):
             continue
@@ -282,11 +288,12 @@ def _strategy(
     return Strategy.model_validate(fields)
 
 
-def _job(ranks: int, length: int, precision: Precision) -> Job:
+def _job(ranks: int, length: int, extent: _Extent) -> Job:
     return Job(
         global_batch_size=_SEQUENCES_PER_RANK * ranks,
         sequence_length=length,
-        precision=precision,
+        precision=extent.precision,
+        fused_norms=extent.fused_norms,
         limits=Limits(solver_seconds=_SOLVER_SECONDS, accepted_gap_ratio=0.5, simplicity_ratio=0.0),
     )
 

@@ -15,6 +15,7 @@ from planner.cli.machine_profile import measured_cluster
 from planner.cli.profile import in_situ_lines
 from planner.errors import InputError
 from planner.hardware import profile_of
+from planner.importers.clusters import cluster_from_short_form
 from planner.planning import estimate, resolved_cluster, resolved_model
 from planner.planning import plan as planned
 from planner.schema.cluster import Cluster
@@ -42,6 +43,13 @@ def alone() -> Cluster:
 def plans() -> tuple[Plan, ...]:
     """The plans to train on it."""
     return probes(alone())
+
+
+def test_norms_are_priced_as_torch_runs_them_on_the_kind_of_device() -> None:
+    """`torch.nn.RMSNorm` is one kernel on CUDA, and operations of their own on a CPU."""
+    on_gpu = probes(cluster_from_short_form("1xh100-sxm5-80gb"))
+    assert {plan.job.resolved.fused_norms for plan in on_gpu} == {True}
+    assert {plan.job.resolved.fused_norms for plan in plans()} == {False}
 
 
 def _step_seconds(plan: Plan, scalars: Scalars) -> float:
