@@ -50,7 +50,7 @@ def agent_services_of(
     gangs = Gangs(database, settings, woken=waiting.wake)
     replanning = Replanning(database, plans, settings)
     growing = Growing(database, settings)
-    trials = TuningTrials(database, solving, gangs, settings)
+    trials = TuningTrials(database, solving, gangs)
     return AgentServices(
         agents=AgentService(database, settings, gangs, waiting, limits=limits),
         leases=LeaseService(database, settings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
@@ -13,7 +13,7 @@ from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.agent_services import AgentServices, agent_services_of
+from api.agent_services import agent_services_of
 from api.compression import Compression
 from api.dashboard import assets, pages, rendering, sign_in
 from api.dashboard.page_route import is_for_a_page, missing_page, readable_response
@@ -59,6 +59,7 @@ from api.services.planner import Planner, the_planner
 from api.services.plans import PlanService
 from api.services.projects import ProjectService
 from api.services.pruning import Pruning
+from api.services.renewals import Renewals
 from api.services.sessions import SessionService
 from api.services.solves import Solves
 from api.services.solving import Solving
@@ -89,17 +90,23 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     plan_service = PlanService(database, planner, solves, operation_service)
     solving = Solving(planner=planner, pool=pool, solves=solves)
     agent_services = agent_services_of(database, plan_service, limits, settings, solving=solving)
+    analyses = AnalysisService(database, pool, solves, dask_scheduler=settings.dask_scheduler)
+    renewals = Renewals((solves, analyses, agent_services.trials), settings)
     app = FastAPI(
         title="Meshwright",
         summary="Splits a training job over GPUs and proves the plan.",
         version=version("meshwright"),
         lifespan=_lifespan(
             database,
-            health_service,
-            sessions=sessions,
-            solves=solves,
-            agent_services=agent_services,
-            pruning=Pruning(database, settings),
+            Pruning(database, settings),
+            openings=(
+                health_service.check,
+                sessions.open,
+                renewals.open,
+                agent_services.sweeper.open,
+                rendering.prepare,
+            ),
+            closings=(agent_services.sweeper.close, renewals.close, solves.close),
         ),
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
@@ -107,7 +114,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     )
     app.state.services = Services(
         plans=plan_service,
-        analyses=AnalysisService(database, pool, solves, dask_scheduler=settings.dask_scheduler),
+        analyses=analyses,
         operations=operation_service,
         estimates=EstimateService(planner),
         catalogue=CatalogueService(planner),
@@ -120,6 +127,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     )
     app.state.agent_services = agent_services
     app.state.database, app.state.pool, app.state.solves = database, pool, solves
+    app.state.renewals = renewals
     app.state.plan_tables = PlanTables(PlanTableService(database))
     app.state.metrics = Metrics(
         running_count=lambda: len(pool.process_ids()),
@@ -132,28 +140,22 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
 
 def _lifespan(
     database: Database,
-    health_service: HealthService,
-    *,
-    sessions: SessionService,
-    solves: Solves,
-    agent_services: AgentServices,
     pruning: Pruning,
+    *,
+    openings: Sequence[Callable[[], object]],
+    closings: Sequence[Callable[[], None]],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         current_default_thread_limiter().total_tokens = WRITERS_LIMIT + READER_THREADS
-        await run_in_threadpool(health_service.check)
-        await run_in_threadpool(sessions.open)
-        await run_in_threadpool(solves.open)
-        await run_in_threadpool(agent_services.trials.open)
-        await run_in_threadpool(agent_services.sweeper.open)
-        await run_in_threadpool(rendering.prepare)
+        for open_one in openings:
+            await run_in_threadpool(open_one)
         prunes = asyncio.create_task(_prune_hourly(pruning))
         yield
         prunes.cancel()
         await asyncio.wait({prunes})  # a thread that prunes needs the database until it ends
-        await run_in_threadpool(agent_services.sweeper.close)
-        await run_in_threadpool(solves.close)
+        for close_one in closings:
+            await run_in_threadpool(close_one)
         database.close()
 
     return lifespan

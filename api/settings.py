@@ -25,7 +25,7 @@ class Settings(BaseSettings):
 
     `solver_processes` solve at once, each for at most `solve_seconds_limit`; `queued_solve_limit`
     more may wait. With `dask_scheduler` the workers of that Dask cluster solve in their place. A
-    service that has not renewed its lease on a solve for `lease_seconds` counts as dead.
+    process that others have not seen renew its lease on work for `lease_seconds` counts as dead.
     `anonymous_scopes` are what callers without a key may do: left out, they may read and
     plan on a loopback address, and nothing elsewhere; empty, everybody needs a key.
 

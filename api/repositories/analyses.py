@@ -11,6 +11,11 @@ from sqlalchemy.orm import Session
 
 from api.tables import AnalysisRow
 
+AnalysisKey = tuple[str, str, str, str]
+"""Project, plan, kind of question, and what exactly was asked."""
+
+AnalysisLease = tuple[datetime, datetime]
+
 
 class AnalysisRepository:
     """The analyses of one project's plans."""
@@ -37,15 +42,23 @@ class AnalysisRepository:
         self._session.add(row)
         self._session.flush()
 
-    def change(self, row: AnalysisRow, *, started_at: datetime, **values: Any) -> bool:
-        """Change a running analysis that was started then; return whether it still is that one."""
+
+class RunningAnalyses:
+    """The analyses of all projects that are at work."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def change(self, key: AnalysisKey, *, started_at: datetime, **values: Any) -> bool:
+        """Change an analysis that was started then; return whether it still is that one."""
+        project_id, plan_id, kind, asked = key
         changed = self._session.execute(
             update(AnalysisRow)
             .where(
-                AnalysisRow.project_id == self._project_id,
-                AnalysisRow.plan_id == row.plan_id,
-                AnalysisRow.kind == row.kind,
-                AnalysisRow.asked == row.asked,
+                AnalysisRow.project_id == project_id,
+                AnalysisRow.plan_id == plan_id,
+                AnalysisRow.kind == kind,
+                AnalysisRow.asked == asked,
                 AnalysisRow.state == "running",
                 AnalysisRow.created_at == started_at,
             )
@@ -53,3 +66,18 @@ class AnalysisRepository:
             .returning(AnalysisRow.plan_id)
         )
         return changed.first() is not None
+
+    def leases(self) -> dict[AnalysisKey, AnalysisLease]:
+        """Return them all, with when each was started, and the end of its lease."""
+        wanted = select(
+            AnalysisRow.project_id,
+            AnalysisRow.plan_id,
+            AnalysisRow.kind,
+            AnalysisRow.asked,
+            AnalysisRow.created_at,
+            AnalysisRow.expires_at,
+        ).where(AnalysisRow.state == "running")
+        return {
+            (project_id, plan_id, kind, asked): (started_at, end)
+            for project_id, plan_id, kind, asked, started_at, end in self._session.execute(wanted)
+        }

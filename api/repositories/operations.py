@@ -57,12 +57,11 @@ class OperationRepository:
         )
         return set(renewed.scalars())
 
-    def running_ids(self, *, leased_until_before: datetime | None = None) -> Sequence[str]:
-        """Return the running operations, or only those whose lease ended before that instant."""
-        wanted = select(OperationRow.id).where(OperationRow.state == "running")
-        if leased_until_before is not None:
-            wanted = wanted.where(OperationRow.lease_expires_at < leased_until_before)
-        return self._session.scalars(wanted).all()
+    def leases(self) -> dict[str, datetime]:
+        """Return the operations that run, with the ends of their leases."""
+        wanted = select(OperationRow.id, OperationRow.lease_expires_at)
+        rows = self._session.execute(wanted.where(OperationRow.state == "running"))
+        return {row.id: row.lease_expires_at for row in rows}
 
     def forget(self, *, finished_before: datetime, limit: int) -> int:
         """Remove at most `limit` operations that ended before then; return how many those were."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, defer
@@ -58,6 +59,14 @@ class TuningRepository:
         wanted = wanted.options(defer(TuningRow.document, raiseload=True))
         return self._session.scalars(wanted.order_by(TuningRow.sequence.desc()).limit(limit)).all()
 
-    def forget_work(self) -> None:
-        """Have nobody work out what comes next in any tuning."""
-        self._session.execute(update(TuningRow).values(work_token=None, work_expires_at=None))
+    def renew_work(self, tokens: Collection[str], *, until: datetime) -> None:
+        """Extend the leases on working out what comes next."""
+        self._session.execute(
+            update(TuningRow).where(TuningRow.work_token.in_(tokens)).values(work_expires_at=until)
+        )
+
+    def work_leases(self) -> dict[str, tuple[str | None, datetime | None]]:
+        """Return the tunings of which what comes next is worked out: by whom, and until when."""
+        wanted = select(TuningRow.id, TuningRow.work_token, TuningRow.work_expires_at)
+        rows = self._session.execute(wanted.where(TuningRow.work_token.is_not(None)))
+        return {tuning_id: (token, end) for tuning_id, token, end in rows}

@@ -1,17 +1,17 @@
 """Analyses: questions about a plan whose answers need searches, worked out once and kept.
 
-They run in the solvers' pool under a time limit of their own. A process that dies leaves its
-analysis to expire; whoever asks again starts it again. Cancelling one forgets it: the process that
-works on it ends its search at once, or with its next progress where another process was told.
+They run in the solvers' pool under a time limit of their own. Those of a process that dies fail,
+and whoever asks again starts them again. Cancelling one forgets it: the process that works on it
+ends its search at once, or with its next progress or renewal where another process was told.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -21,7 +21,12 @@ from api.caller import Caller
 from api.db import Database
 from api.errors import NoStrategyError, NotFoundError, SolveAbandonedError, problem_of
 from api.plan_schemas import PlanAnalysis, PlanAnalysisList
-from api.repositories.analyses import AnalysisRepository
+from api.repositories.analyses import (
+    AnalysisKey,
+    AnalysisLease,
+    AnalysisRepository,
+    RunningAnalyses,
+)
 from api.repositories.plans import PlanRepository
 from api.services.analysis_work import Told, analyse
 from api.services.solves import Solves
@@ -31,7 +36,7 @@ from planner.pools.solver_pool import SolverPool
 from planner.schema.service import Problem
 
 SECONDS_LIMIT = 60.0
-_PATIENCE_SECONDS = 120.0
+_ABANDONED = "the service that worked on it stopped"
 
 _ANSWER_FIELDS = {
     "reasons": "reasons",
@@ -40,8 +45,6 @@ _ANSWER_FIELDS = {
     "frontier": "frontier",
     "frameworks": "frameworks",
 }
-
-Key = tuple[str, str, str, str]
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +73,7 @@ class AnalysisService:
         self._spread = {"dask_scheduler": dask_scheduler} if dask_scheduler else {}
         self._pool = pool
         self._solves = solves
-        self._at_work: dict[Key, Future[str]] = {}
+        self._at_work: dict[AnalysisKey, _Work] = {}
 
     def of_plan(self, caller: Caller, plan_id: str) -> tuple[Analysis, ...]:
         """Return what was asked about the plan, the newest question first."""
@@ -131,7 +134,7 @@ class AnalysisService:
             **self._spread,
         )
         outcome.when_forgotten = lambda: self._pool.kill(answer)
-        self._at_work[key] = answer
+        self._at_work[key] = _Work(answer=answer, started_at=at)
         answer.add_done_callback(outcome.store)
         answer.add_done_callback(lambda done: self._ended(key, done))
 
@@ -148,12 +151,52 @@ class AnalysisService:
             if known is None or known.state != "running":
                 return
             session.delete(known)
-        answer = self._at_work.get((caller.project_id, plan_id, kind, asked))
-        if answer is not None:
-            self._pool.kill(answer)
+        self._stop((caller.project_id, plan_id, kind, asked))
 
-    def _ended(self, key: Key, answer: Future[str]) -> None:
-        if self._at_work.get(key) is answer:
+    def forget_left(self) -> None:
+        """Fail all analyses that are at work."""
+        for key, lease in self.leases().items():
+            self.give_up(key, lease)
+
+    def renew(self) -> None:
+        """Renew the leases of this process, and end what was cancelled elsewhere."""
+        held = dict(self._at_work)
+        if not held:
+            return
+        end = self._solves.lease_end()
+        with self._database.writing() as session:
+            running = RunningAnalyses(session)
+            gone = [
+                key
+                for key, work in held.items()
+                if not running.change(key, started_at=work.started_at, expires_at=end)
+            ]
+        for key in gone:
+            self._stop(key)
+
+    def leases(self) -> Mapping[AnalysisKey, AnalysisLease]:
+        """Return the analyses that are at work anywhere, with what renewals change."""
+        with self._database.reading() as session:
+            return RunningAnalyses(session).leases()
+
+    def give_up(self, key: AnalysisKey, lease: Hashable) -> None:
+        """Fail an analysis whose lease is as it was."""
+        log.warning("analysis abandoned", plan_id=key[1], kind=key[2])
+        problem = problem_of(SolveAbandonedError(_ABANDONED)).model_dump_json()
+        with self._database.recording() as session:
+            running = RunningAnalyses(session)
+            found = running.leases().get(key)
+            if found is not None and found == lease:
+                running.change(key, started_at=found[0], state="failed", problem=problem)
+
+    def _stop(self, key: AnalysisKey) -> None:
+        work = self._at_work.get(key)
+        if work is not None:
+            self._pool.kill(work.answer)
+
+    def _ended(self, key: AnalysisKey, answer: Future[str]) -> None:
+        work = self._at_work.get(key)
+        if work is not None and work.answer is answer:
             del self._at_work[key]
 
     def _claim(
@@ -168,7 +211,7 @@ class AnalysisService:
                 raise NoStrategyError(plan_id)
             analyses = AnalysisRepository(session, caller.project_id)
             known = analyses.get(plan_id, kind, asked)
-            if known is not None and _is_settled(known, at):
+            if known is not None and known.state != "failed":
                 return None
             if known is not None:
                 session.delete(known)
@@ -181,10 +224,18 @@ class AnalysisService:
                     asked=asked,
                     state="running",
                     created_at=at,
-                    expires_at=at + timedelta(seconds=SECONDS_LIMIT + _PATIENCE_SECONDS),
+                    expires_at=self._solves.lease_end(),
                 )
             )
             return plan.document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What this process works on: the pool's answer, and which of equal questions it is."""
+
+    answer: Future[str]
+    started_at: datetime
 
 
 class _Outcome:
@@ -192,9 +243,9 @@ class _Outcome:
 
     when_forgotten: Callable[[], None] | None = None
 
-    def __init__(self, database: Database, key: Key, started_at: datetime) -> None:
+    def __init__(self, database: Database, key: AnalysisKey, started_at: datetime) -> None:
         self._database = database
-        self._project_id, *self._key = key
+        self._key = key
         self._started_at = started_at
 
     def tell(self, told: Told) -> None:
@@ -208,11 +259,11 @@ class _Outcome:
         try:
             document = answer.result()
         except CancelledError:
-            self._fail(SolveAbandonedError("the service that worked on it stopped"))
+            self._fail(SolveAbandonedError(_ABANDONED))
         except MeshwrightError as error:
             self._fail(error)
         except Exception as error:
-            log.exception("analysis failed", plan_id=self._key[0], kind=self._key[1])
+            log.exception("analysis failed", plan_id=self._key[1], kind=self._key[2])
             self._fail(error)
         else:
             self._write(state="succeeded", document=document)
@@ -224,27 +275,20 @@ class _Outcome:
         """Return whether the analysis is still the one that was started, `None` if unknown."""
         try:
             with self._database.recording() as session:
-                analyses = AnalysisRepository(session, self._project_id)
-                row = analyses.get(*self._key)
-                return row is not None and analyses.change(
-                    row, started_at=self._started_at, **values
+                return RunningAnalyses(session).change(
+                    self._key, started_at=self._started_at, **values
                 )
         except Exception:
-            log.exception("analysis not stored", plan_id=self._key[0], kind=self._key[1])
+            log.exception("analysis not stored", plan_id=self._key[1], kind=self._key[2])
             return None
-
-
-def _is_settled(row: AnalysisRow, at: datetime) -> bool:
-    return row.state == "succeeded" or (row.state == "running" and row.expires_at > at)
 
 
 def _analysis(row: AnalysisRow) -> Analysis:
     phase, done, total = json.loads(row.progress) if row.progress else ("waiting", 0, 1)
-    is_left = row.state == "running" and row.expires_at <= datetime.now(UTC)
     return Analysis(
         kind=row.kind,
         asked=row.asked,
-        state="failed" if is_left else row.state,
+        state=row.state,
         phase=phase,
         done=done,
         total=total,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Hashable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -57,7 +58,6 @@ class Solves:
         self._running: dict[str, _Solve] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._beats = threading.Thread(target=self._beat, name="leases", daemon=True)
 
     def lease_end(self) -> datetime:
         """Return until when a lease that is taken or renewed now holds."""
@@ -103,21 +103,40 @@ class Solves:
             solve = self._running.get(operation_id)
         return None if solve is None else solve.recorded
 
-    def open(self) -> None:
-        """Give up what a dead service left, and keep the leases of this one from now on.
-
-        A SQLite file belongs to one service, so whatever runs in it at the start was left behind;
-        elsewhere a lease that ended says so.
-        """
-        self._abandon(None if self._settings.embedded else datetime.now(UTC))
-        self._beats.start()
-
     def close(self) -> None:
         """End all solves, and say why in their operations."""
         self._closing.set()
         self._pool.shutdown(cancel_futures=True)
-        if self._beats.is_alive():
-            self._beats.join()
+
+    def forget_left(self) -> None:
+        """Fail all operations that run."""
+        for operation_id, lease in self.leases().items():
+            self.give_up(operation_id, lease)
+
+    def renew(self) -> None:
+        """Renew the leases of this process, and end what was ended from elsewhere."""
+        with self._lock:
+            held = set(self._running)
+        if not held:
+            return
+        with self._database.writing() as session:
+            renewed = OperationRepository(session).renew_leases(held, until=self.lease_end())
+        for operation_id in held - renewed:
+            self.stop(operation_id)
+
+    def leases(self) -> Mapping[str, datetime]:
+        """Return the operations that run, with what each renewal changes."""
+        with self._database.reading() as session:
+            return OperationRepository(session).leases()
+
+    def give_up(self, operation_id: str, lease: Hashable) -> None:
+        """Fail an operation whose lease is as it was."""
+        log.warning("operation abandoned", operation_id=operation_id)
+        problem = problem_of(SolveAbandonedError(ABANDONED)).model_dump_json()
+        with self._database.recording() as session:
+            operations = OperationRepository(session)
+            if operations.leases().get(operation_id) == lease:
+                move(operations, operation_id, OperationState.FAILED, problem=problem)
 
     def _ended(self, operation_id: str, solve: _Solve, digest: str) -> None:
         try:
@@ -164,33 +183,6 @@ class Solves:
     def _end(self, operation_id: str, state: OperationState, **values: Any) -> None:
         with self._database.recording() as session:
             move(OperationRepository(session), operation_id, state, **values)
-
-    def _beat(self) -> None:
-        while not self._closing.wait(self._settings.lease_seconds / 4):
-            try:
-                self._keep_leases()
-                self._abandon(datetime.now(UTC))
-            except Exception:
-                log.exception("leases not renewed")
-
-    def _keep_leases(self) -> None:
-        """Renew the leases of this process, and end what was ended from elsewhere."""
-        with self._lock:
-            held = set(self._running)
-        if not held:
-            return
-        with self._database.writing() as session:
-            renewed = OperationRepository(session).renew_leases(held, until=self.lease_end())
-        for operation_id in held - renewed:
-            self.stop(operation_id)
-
-    def _abandon(self, leased_until_before: datetime | None) -> None:
-        problem = problem_of(SolveAbandonedError(ABANDONED)).model_dump_json()
-        with self._database.reading() as session:
-            left = OperationRepository(session).running_ids(leased_until_before=leased_until_before)
-        for operation_id in left:
-            log.warning("operation abandoned", operation_id=operation_id)
-            self._end(operation_id, OperationState.FAILED, problem=problem)
 
 
 class _ProgressRecorder:

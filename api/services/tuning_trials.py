@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -38,7 +38,6 @@ from api.services.run_durations import RunDurations
 from api.services.runs import cancel_run, queue_run
 from api.services.solving import Solving
 from api.services.tuning_records import keep, stored_tuning, under_way
-from api.settings import Settings
 from api.tables import RunRow, TuningRow
 from api.tuning_schemas import TrialUnderWay, TuningState
 from planner.answers.explain import describe_strategy
@@ -50,7 +49,6 @@ from planner.schema.tuning import Tuning, TuningTrial
 from planner.tuning.decision import Decision, Ended, NextTrial
 from planner.tuning.outcome import FAILURES_MOST, WARM_UP_STEPS, all_failed, failure_of
 
-_PATIENCE_SECONDS = 60.0
 _LOG_TAIL_BYTES = 4096
 _LOG_PIECES = 64
 
@@ -68,23 +66,40 @@ class _Search:
 class TuningTrials:
     """Takes tunings that go on from one step to the next."""
 
-    def __init__(
-        self, database: Database, solving: Solving, gangs: Gangs, settings: Settings
-    ) -> None:
+    def __init__(self, database: Database, solving: Solving, gangs: Gangs) -> None:
         self._database = database
         self._solving = solving
         self._gangs = gangs
-        self._embedded = settings.embedded
-        self._longest = timedelta(seconds=settings.solve_seconds_limit + _PATIENCE_SECONDS)
         self._searches: dict[str, _Search] = {}
         self._durations = RunDurations()
         self._lock = threading.Lock()
 
-    def open(self) -> None:
-        """Forget the searches of a service that has died; a SQLite file belongs to one alone."""
-        if self._embedded:
+    def forget_left(self) -> None:
+        """Have every search begun again."""
+        for tuning_id, lease in self.leases().items():
+            self.give_up(tuning_id, lease)
+
+    def renew(self) -> None:
+        """Renew the leases of this process's searches."""
+        with self._lock:
+            tokens = set(self._searches)
+        if tokens:
             with self._database.writing() as session:
-                TuningRepository(session).forget_work()
+                end = self._solving.solves.lease_end()
+                TuningRepository(session).renew_work(tokens, until=end)
+
+    def leases(self) -> Mapping[str, tuple[str | None, datetime | None]]:
+        """Return the tunings that are searched for what comes next, with what renewals change."""
+        with self._database.reading() as session:
+            return TuningRepository(session).work_leases()
+
+    def give_up(self, tuning_id: str, lease: Hashable) -> None:
+        """Have a search whose lease is as it was begun again, by whoever looks next."""
+        log.warning("search for the next trial abandoned", tuning_id=tuning_id)
+        with self._database.recording() as session:
+            row = TuningRepository(session).locked(tuning_id)
+            if (row.work_token, row.work_expires_at) == lease:
+                row.work_token = row.work_expires_at = None
 
     def advance_all(self) -> None:
         """Take each tuning that waits for it one step on."""
@@ -106,7 +121,7 @@ class TuningTrials:
                 return
             if self._is_busy():
                 return
-            row.work_token, row.work_expires_at = token, current_time(session) + self._longest
+            row.work_token, row.work_expires_at = token, self._solving.solves.lease_end()
             tuning = stored_tuning(row)
         search = _Search(answer=self._solving.pool.submit(self._solving.planner.decide, tuning))
         with self._lock:
@@ -181,7 +196,7 @@ def _is_due(session: Session, row: TuningRow) -> bool:
     """Return whether there is something to be done: a trial to be ended or read, or a search."""
     trial = under_way(row)
     if trial is None:
-        return row.work_expires_at is None or row.work_expires_at <= current_time(session)
+        return row.work_token is None
     run = RunRepository(session).get(trial.run_id)
     if run is None or run.cancel_requested or run.state in FINAL_RUN_STATES:
         return run is not None and run.state in FINAL_RUN_STATES

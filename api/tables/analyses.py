@@ -13,7 +13,7 @@ from api.tables.metadata import Base, UtcDateTime
 class AnalysisRow(Base):
     """One question about a plan: of a kind, with what exactly was asked, and its answer.
 
-    A running one whose `expires_at` has passed was left behind by a process that died.
+    The process that works on it renews `expires_at`, as `OperationRow.lease_expires_at` is.
     """
 
     __tablename__ = "analyses"

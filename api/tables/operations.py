@@ -13,7 +13,8 @@ from api.tables.metadata import Base, UtcDateTime
 class OperationRow(Base):
     """A solve that was asked for. At most one runs for a request of a project at a time.
 
-    The process that solves renews `lease_expires_at`; once that has passed, it counts as dead.
+    The process that solves renews `lease_expires_at`, by its own clock; once others have seen it
+    unchanged for the length of a lease, by theirs, it counts as dead.
     """
 
     __tablename__ = "operations"

@@ -14,8 +14,8 @@ class TuningRow(Base):
     """A tuning. `document` is all of it; what a list shows of it stands in columns before.
 
     A running one has a trial `under_way`, or a process works out what comes next: the one with
-    `work_token`, until `work_expires_at`. `begun_count` is how many trials there were when it was
-    begun, or resumed, last.
+    `work_token`, which renews `work_expires_at` as `OperationRow.lease_expires_at` is.
+    `begun_count` is how many trials there were when it was begun, or resumed, last.
     """
 
     __tablename__ = "tunings"

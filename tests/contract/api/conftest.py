@@ -41,6 +41,7 @@ _ON_BOTH = (
     "migrations",
     "plan_table",
     "pruning",
+    "renewals",
     "secrets",
     "several_processes",
     "shared_limits",

@@ -54,11 +54,11 @@ def test_an_analysis_cancelled_by_another_replica_ends_and_writes_nothing(replic
     _, theirs = replica()
     busy = pool.submit(time.sleep, 600)
     ours.start(CALLER, plan_id, "frontier")
-    (answer,) = ours._at_work.values()
+    (work,) = ours._at_work.values()
     assert [asked.state for asked in theirs.of_plan(CALLER, plan_id)] == ["running"]
 
     theirs.cancel(CALLER, plan_id, "frontier")
     pool.kill(busy)
 
-    assert isinstance(answer.exception(), SolveCancelledError)
+    assert isinstance(work.answer.exception(), SolveCancelledError)
     assert ours.of_plan(CALLER, plan_id) == ()

@@ -236,6 +236,25 @@ def test_a_service_that_starts_again_looks_anew_for_what_another_was_looking_for
         assert trials_of(client).recorded()
 
 
+def test_a_search_that_nobody_renews_is_begun_again_and_what_is_renewed_is_not(client):
+    """What came of it late changes nothing: it has another's token."""
+    endless = {"global_batch_size": 17, "sequence_length": 128}
+    begun = client.post("/v1/tunings", json=a_tuning_request(job=endless)).json()
+    trials = trials_of(client)
+    seen = trials.leases()[begun["id"]]
+    trials.renew()
+    trials.give_up(begun["id"], seen)
+    assert trials.leases()[begun["id"]][0] == seen[0]
+
+    trials.give_up(begun["id"], trials.leases()[begun["id"]])
+    trials.advance_all()
+
+    assert trials.leases()[begun["id"]][0] != seen[0]
+    client.post(f"/v1/tunings/{begun['id']}/cancel")
+    trials.forget(seen[0])
+    searched(client)
+
+
 def test_cancelling_ends_the_search(client):
     endless = {"global_batch_size": 17, "sequence_length": 128}
     begun = client.post("/v1/tunings", json=a_tuning_request(job=endless)).json()
