@@ -1,9 +1,10 @@
 """Published recipes: their parallel configurations checked, priced and held against our plans.
 
-    python -m benchmarks.recipes ../shared/data/measured_runs.jsonl
+    python -m benchmarks.recipes ../shared/data/measured_runs.jsonl [--write]
 
-writes docs/recipes.md. A recipe is the first run of each model and GPU that a publisher's page
-lists and that can be priced, on 8 to 64 GPUs. Only facts are taken over, each with its source.
+prints docs/recipes.md, and writes it where that is asked for. A recipe is the first run of each
+model and GPU that a publisher's page lists and that can be priced, on 8 to 64 GPUs. Only facts are
+taken over, each with its source.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner import planning
+from planner.answers.chance_words import fit_words, fitting_words, percent
 from planner.answers.check import check
 from planner.answers.explain import describe_strategy
 from planner.answers.objection import step_causes
@@ -23,9 +25,10 @@ from planner.exporters.registry import export
 from planner.importers.measured_runs import read_measured_runs
 from planner.requests.resolution import cluster_document, model_document, resolved_request
 from planner.schema.check import CheckReport
-from planner.schema.job import Framework, Stack
+from planner.schema.job import Framework, Limits, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Infeasible, Plan, Prediction
+from planner.schema.strategy import Strategy
 from planner.validation.case import Case, case_of
 from planner.validation.reasons import Unpriced
 
@@ -54,18 +57,21 @@ class Recipe:
 
 
 def main() -> None:
-    """Write the page from the file that is named."""
+    """Print the page made from the file that is named, and write it where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--most", type=int, default=18, help="how many recipes")
     parser.add_argument("--seconds", type=float, default=40.0, help="of search for each")
+    parser.add_argument("--write", action="store_true", help="into docs/recipes.md")
     given = parser.parse_args()
     recipes = []
     for case in _cases(given.runs, given.most):
         recipes.append(_recipe(case, given.seconds))
         print(_row(recipes[-1]), flush=True)
-    PAGE.write_text(_page(recipes, given.seconds), encoding="utf-8")
-    print(f"written to {PAGE}")
+    page = _page(recipes, given.seconds)
+    print(page)
+    if given.write:
+        PAGE.write_text(page, encoding="utf-8")
 
 
 def _cases(path: Path, most: int) -> Iterator[Case]:
@@ -95,9 +101,10 @@ def _publisher(run: MeasuredRun) -> str:
 
 
 def _recipe(case: Case, seconds: float) -> Recipe:
-    limits = case.job.limits.model_copy(update={"solver_seconds": seconds})
-    framework = _FRAMEWORKS.get(case.job.stack, Framework.TORCHTITAN)
-    job = case.job.model_copy(update={"limits": limits, "framework": framework})
+    limits = Limits(solver_seconds=seconds)
+    case = replace(case, job=case.job.model_copy(update={"limits": limits}))
+    framework = None if case.job.adapters else _FRAMEWORKS.get(case.job.stack, Framework.TORCHTITAN)
+    job = case.job.model_copy(update={"framework": framework})
     model = model_document(None, case.graph)
     cluster = cluster_document(None, case.cluster)
     report = check(
@@ -118,16 +125,20 @@ def _row(recipe: Recipe) -> str:
     start = (
         f"| {run.model} | {run.num_gpus} x {run.gpu} | {describe_strategy(recipe.case.strategy)}"
     )
-    measured = _measured(run)
-    verdict = _verdict(recipe.report)
+    verdict = _verdict(recipe.report, own)
     if answer is None:
-        ours, step, why = "none found in time", "", ""
+        cells = ["none found in time", "", "", ""]
     elif isinstance(answer, Infeasible):
-        ours, step, why = "none that fits", "", answer.binding[0].reason if answer.binding else ""
+        reason = answer.binding[0].reason if answer.binding else ""
+        cells = [f"none {fitting_words(answer.job.resolved.limits)}", "", "", reason]
     else:
-        ours = describe_strategy(answer.strategy)
-        step, why = _difference(own, answer.prediction), _why(own, answer)
-    return f"{start} | {verdict} | {measured} | {_seconds(own)} | {ours} | {step} | {why} |"
+        cells = [
+            describe_strategy(answer.strategy),
+            f"{answer.prediction.fits_probability:.0%}",
+            _difference(own, answer.prediction),
+            _why(own, answer),
+        ]
+    return " | ".join([start, verdict, _measured(run), _seconds(own), *cells]) + " |"
 
 
 def _measured(run: MeasuredRun) -> str:
@@ -138,13 +149,11 @@ def _seconds(prediction: Prediction) -> str:
     return f"{prediction.step_seconds.p50:.3g} s"
 
 
-def _verdict(report: CheckReport) -> str:
-    failed = [one for one in report.results if one.outcome == "failed"]
-    return (
-        "legal, fits"
-        if not failed
-        else "; ".join(f"not {one.name}: {one.detail}" for one in failed)
-    )
+def _verdict(report: CheckReport, own: Prediction) -> str:
+    """Return whether the recipe is legal, and fits, by the words that its chance has."""
+    broken = [r.detail for r in report.results if r.name == "legal" and r.outcome == "failed"]
+    legal = f"illegal: {'; '.join(broken)}" if broken else "legal"
+    return f"{legal}, {fit_words(own)} | {own.fits_probability:.0%}"
 
 
 def _difference(own: Prediction, ours: Prediction) -> str:
@@ -170,16 +179,35 @@ def _signed(seconds: float) -> str:
     return f"{seconds:+.2f} s" if abs(seconds) < 10.0 else f"{seconds:+.0f} s"
 
 
-def _losses(recipes: list[Recipe]) -> int:
-    """Return how many plans are exported to their framework without a loss."""
+def _exported(recipes: list[Recipe]) -> int:
+    """Return how many plans are exported to their framework with all that they choose."""
     count = 0
     for recipe in recipes:
         if not isinstance(recipe.answer, Plan):
             continue
         framework = recipe.answer.job.resolved.framework
         if framework is not None:
-            count += not export(recipe.answer, framework.value).losses
+            said = export(recipe.answer, framework.value).strategy
+            count += _choices(said) == _choices(recipe.answer.strategy)
     return count
+
+
+def _choices(strategy: Strategy) -> Strategy:
+    """Return a strategy without the names of its devices, which no file says."""
+    stages = tuple(one.model_copy(update={"device_group": None}) for one in strategy.stages or ())
+    return strategy.model_copy(update={"stages": stages})
+
+
+def _simpler(plans: list[Plan]) -> str:
+    """Return how many plans are not the fastest, and by how much those are faster at most."""
+    ratios = [
+        plan.prediction.step_seconds.p50 / said.fastest_step_seconds - 1.0
+        for plan in plans
+        if (said := plan.certificate.simplicity) is not None and said.fastest != plan.strategy
+    ]
+    if not ratios:
+        return "Each is the fastest as well"
+    return f"{len(ratios)} are not the fastest, and take {max(ratios):.1%} longer at most"
 
 
 def _page(recipes: list[Recipe], seconds: float) -> str:
@@ -195,7 +223,10 @@ def _page(recipes: list[Recipe], seconds: float) -> str:
         count=len(recipes),
         planned=len(plans),
         proven=sum(plan.certificate.status == "optimal" for plan in plans),
-        exported=_losses(recipes),
+        chance=percent(Limits().fits_probability or 0.0),
+        tolerance=percent(Limits().simplicity_ratio),
+        simpler=_simpler(plans),
+        exported=_exported(recipes),
         rows="\n".join(_row(recipe) for recipe in recipes),
         sources="\n".join(sources),
     )
@@ -204,27 +235,33 @@ def _page(recipes: list[Recipe], seconds: float) -> str:
 _PAGE = """# Published recipes
 
 {count} parallel configurations that their publishers ran, each checked, priced, and held against
-the plan for the same model, GPUs, batch, precision and framework. Made on {today} by
+the plan that a user gets for the same model, GPUs, batch, precision and framework, with all limits
+as they are by default. Made on {today} by
 
-    python -m benchmarks.recipes RUNS
+    python -m benchmarks.recipes RUNS --write
 
 where `RUNS` is a [file of measured runs](measured-runs.md); the search had {seconds:g} s for each.
 A recipe is the first run of a model on a GPU that a publisher lists and that can be priced, on 8 to
-64 GPUs, three of each publisher; none was left out for its result. The recipes ran, however little
-room they left, so that neither they nor the plans are asked for a chance of fitting
-(`limits.fits_probability: null`): both keep 5 % of the device free.
+64 GPUs, three of each publisher; none was left out for its result.
+
+Plans have to fit with a chance of {chance} (`limits.fits_probability`), and are the simplest
+within {tolerance} of the fastest (`limits.simplicity_ratio`). The recipes ran, however little room
+they left: one that *is too tight* is likely to fit, but less so than a plan has to be. Plans with
+adapters (MLPerf's) are for no framework, since Megatron-LM by itself trains none.
 
 **Nobody ran our plans on these machines.** The step that was measured is the publisher's; the other
 two are predictions of one cost model, whose errors are in [accuracy](accuracy.md). A difference
 inside the intervals of the two (p10 to p90) says nothing, and is marked. The last column has the
 parts of the step that differ most. An empty cell is a step that the source does not state.
 
-A plan was found for {planned}; for {proven} it is proven that nothing the framework's configuration
-can say is predicted faster, and {exported} are exported to Megatron-LM or torchtitan without a
-loss.
+A plan was found for {planned}, and for {proven} it is proven which is the fastest that the
+framework's configuration can say. {simpler}.
+{exported} are exported to Megatron-LM or torchtitan
+with every choice of theirs; what else a job says and no file of a framework can is named by its
+[export](exports.md).
 
-| model | GPUs | recipe | check | measured | predicted | our plan | difference | because |
-|---|---|---|---|---|---|---|---|---|
+| model | GPUs | recipe | check | chance | measured | predicted | plan | chance | step | because |
+|---|---|---|---|---|---|---|---|---|---|---|
 {rows}
 
 A recipe may be found illegal or not to fit and have run all the same: the row may leave open what
