@@ -1,7 +1,8 @@
 """Background save: a checkpoint that is written while the run goes on, one at a time.
 
 Tensors are copied to the host first, so that steps may change them. Threads of ranks write and
-agree over a group of their own: collectives of the training never mix with theirs.
+agree over a group of their own: collectives of the training never mix with theirs. Whoever ends the
+process group meanwhile, as scripts do at their end, waits until it is written.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from functools import wraps
 
 import torch
 from torch import distributed
+from torch.distributed import distributed_c10d
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from executor.open_files import flush_open_files
 
 _unheard: list[BaseException] = []
+_going_on: set[Future[None]] = set()
 Write = Callable[[distributed.ProcessGroup], None]
 
 
@@ -35,7 +39,10 @@ class BackgroundSaves:
         if self._group is None:
             self._group = distributed.new_group(backend="gloo")
             atexit.register(self._hear)
+            _end_groups_after_saves()
         running: Future[None] = Future()
+        _going_on.add(running)
+        running.add_done_callback(_going_on.discard)
         # It is no daemon: a process that ends waits for its checkpoint.
         threading.Thread(
             target=_run, args=(write, self._group, running), name="background-save"
@@ -87,6 +94,21 @@ def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         stager.close()
     assert isinstance(staged, dict)  # noqa: S101 - a future only where staging is asynchronous
     return staged
+
+
+def _end_groups_after_saves() -> None:
+    """Have torch end groups when nothing is being written over one of them."""
+    end = distributed.destroy_process_group
+    if hasattr(end, "__wrapped__"):
+        return
+
+    @wraps(end)
+    def end_after_saves(group: distributed.ProcessGroup | None = None) -> None:
+        wait(list(_going_on))
+        end(group)
+
+    for module in (distributed, distributed_c10d):
+        module.destroy_process_group = end_after_saves  # type: ignore[attr-defined]
 
 
 def _run(write: Write, group: distributed.ProcessGroup, running: Future[None]) -> None:

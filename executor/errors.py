@@ -42,7 +42,14 @@ class UndefinedLossError(InputError):
 
 
 class RefusedError(MeshwrightError):
-    """Ranks refused what they were given: an `InputError`'s message, which is all ranks' alike."""
+    """Ranks refused what they were given: an `InputError`'s message, which is all ranks' alike.
+
+    It `is_lasting` where the same launch would be refused again.
+    """
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        self.is_lasting = is_lasting
+        super().__init__(message)
 
 
 class RankFailedError(MeshwrightError):

@@ -53,7 +53,7 @@ def _first(
             if exited and _LOST_PEER.search(outcome.error):
                 break
             if outcome.is_refusal:
-                return RefusedError(outcome.error)
+                return RefusedError(outcome.error, is_lasting=outcome.is_lasting)
             return RankFailedError(rank, _plain(outcome.error))
     for rank in exited:
         return RankFailedError(rank, _death(failures[rank].exitcode))

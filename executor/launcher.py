@@ -37,6 +37,7 @@ from executor.device_choice import chosen_device
 from executor.errors import LaunchError
 from executor.profile_table import profile_lines, read_summaries
 from executor.rank_processes import run_ranks
+from executor.refusal import is_lasting, leave_refusal
 from executor.rendezvous import LOOPBACK, NodePlace
 from executor.reporting import measured_run, run_report, summary_lines
 from planner.errors import MeshwrightError
@@ -44,6 +45,7 @@ from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 
 # gloo's threads write of connections that close as the run ends; what matters is said by us.
+_USAGE = 2  # as argparse has it
 _CPU_DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
 
 
@@ -66,7 +68,12 @@ class LaunchRequest:
 
 def main(arguments: Sequence[str]) -> int:
     """Launch what the command line asks for; return the exit status."""
-    request = _parse(arguments)
+    try:
+        request = _parse(arguments)
+    except SystemExit as stop:
+        if stop.code == _USAGE:
+            leave_refusal("the launcher's command line is none that it takes", os.environ)
+        raise
     try:
         report = launch(request)
         lines = [*summary_lines(report), *_profiled(request)]
@@ -74,6 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         print(text, end="")  # noqa: T201 - this is a command
     except MeshwrightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
+        if is_lasting(error):
+            leave_refusal(str(error), os.environ)
         if request.as_json:
             failure = {"kind": type(error).__name__, "message": str(error)}
             print(json.dumps({"status": "error", "exit_code": 1, "error": failure}))  # noqa: T201

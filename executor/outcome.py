@@ -12,8 +12,9 @@ from planner.schema.run import RankReport
 class RankOutcome(Part):
     """How one rank ended. Exactly one of `report` and `error` is given.
 
-    An error that `is_refusal` says field, value and remedy, and is every rank's alike. A rank that
-    `is_stopped` was asked to end before its script would have.
+    An error that `is_refusal` says field, value and remedy, and is every rank's alike; it
+    `is_lasting` where the same launch would be refused again. A rank that `is_stopped` was asked to
+    end before its script would have.
     """
 
     rank: int
@@ -23,6 +24,7 @@ class RankOutcome(Part):
     torch_version: str = ""
     error: str | None = None
     is_refusal: bool = False
+    is_lasting: bool = False
     is_stopped: bool = False
 
 

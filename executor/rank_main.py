@@ -43,6 +43,7 @@ from executor.optimizers import OptimizerFunction, adamw
 from executor.outcome import RankOutcome, write_outcome
 from executor.process_end import end_process
 from executor.rank_place import write_place
+from executor.refusal import is_lasting
 from executor.resumption import Resumption
 from executor.session import Session, start, started
 from executor.trainer import Trainer
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:  # of whoever watches the launcher, which says so
         return _INTERRUPTED
     except InputError as error:
-        write_outcome(directory, RankOutcome(rank=rank, error=str(error), is_refusal=True))
+        write_outcome(directory, _of_refusal(rank, error))
         return 1
     except Exception as error:  # noqa: BLE001 - whatever a user's script raises is reported
         if os.environ.get(DEBUG, "") not in {"", "0"}:
@@ -267,6 +268,21 @@ def _behind(said: str) -> str:
 def _launched() -> LaunchedRank | None:
     session = started()
     return None if session is None else session.launched
+
+
+def _of_refusal(rank: int, error: InputError) -> RankOutcome:
+    """Return a refusal, which lasts if it is of what the launch was given, and no step has begun.
+
+    What goes wrong after steps may be of the data there, or of another rank.
+    """
+    launched = _launched()
+    has_begun = launched is not None and launched.ending.begun_steps > 0
+    return RankOutcome(
+        rank=rank,
+        error=str(error),
+        is_refusal=True,
+        is_lasting=is_lasting(error) and not has_begun,
+    )
 
 
 def _of_exit(stop: SystemExit) -> str:

@@ -60,6 +60,7 @@ def command_of(
         argv += _launcher(lease, values) if element == _LAUNCHER else [_filled(element, values)]
     variables = {
         names.METRICS_PATH: str(folder.path / place.metrics_name),
+        names.REFUSAL_PATH: str(folder.refusal_path),
         names.CHECKPOINT_FOLDER: str(checkpoint),
         names.RESUME: values["resume"],
         names.RUN: lease.run_id,

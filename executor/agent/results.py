@@ -51,6 +51,7 @@ def result_of(
             "epoch": lease.epoch,
             "outcome": outcome,
             "reason": said or ending.message or f"exit status {ending.exit_status}, no message",
+            "refused": folder.refusal_path.is_file(),
             "failed_rank": int(found[1]) if found else None,
             "exit_code": ending.exit_status,
         }

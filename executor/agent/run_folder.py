@@ -9,6 +9,7 @@ log            what the command and its ranks print
 metrics.jsonl  one line a step and rank
 sent.json      how far the server has acknowledged both
 ending.json    how the command ended
+refusal        what the command would be refused with again, if it was
 closed         the server knows the result, or wants none
 """
 
@@ -64,11 +65,13 @@ class RunFolder:
     log_path: Path = field(init=False)
     metrics_path: Path = field(init=False)
     plan_path: Path = field(init=False)
+    refusal_path: Path = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_path", self.path / "log")
         object.__setattr__(self, "metrics_path", self.path / "metrics.jsonl")
         object.__setattr__(self, "plan_path", self.path / "plan.json")
+        object.__setattr__(self, "refusal_path", self.path / "refusal")
 
     def claim(self) -> IO[bytes] | None:
         """Return the folder's lock, `None` if a keeper has it or had it: a command starts once."""

@@ -151,7 +151,8 @@ class LeaseResult(Part):
 
     `stopped`: the agent was told to stop, or its own operator stopped it. `report` is node 0's
     `RunReport`, or whatever the command leaves behind. A part that `failed` is `refused` where the
-    node's configuration does not allow it: the same would be refused again.
+    node's configuration does not allow it, or its command cannot run what it was given: the same
+    would be refused again.
     """
 
     model_config = BODY

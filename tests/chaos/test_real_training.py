@@ -41,6 +41,9 @@ argv = ["{{launcher}}", "--steps", "{{steps}}"]
 [commands.train.arguments]
 steps = {{ default = 20, pattern = "[0-9]+" }}
 
+[commands.absent]
+argv = ["{{launcher}}", "--", "{hold}.py"]
+
 [commands.held]
 argv = ["{{launcher}}", "--", "{SCRIPT}", "{hold}"]
 environment = {{ MESHWRIGHT_CHECKPOINT_STEPS = "5", MESHWRIGHT_STEPS = "{STEP_COUNT}" }}
@@ -106,6 +109,14 @@ def test_two_agents_train_one_plan_to_its_end(fleet: Fleet, undisturbed: dict[st
     assert all(row["peak_memory_bytes"] for row in of_step[STEP_COUNT + 1])
     log = fleet.server.ask("GET", f"/v1/runs/{run_id}/logs?node=0")
     assert f"step  {STEP_COUNT}/{STEP_COUNT}  loss" in log["text"]
+
+
+def test_what_would_be_refused_again_is_not_started_again(fleet: Fleet) -> None:
+    """Both nodes lack the script; a fault of a rank is tried up to `restart_limit` times."""
+    run_id = fleet.run(fleet.plan(ONE_RANK_EACH), command="absent")
+    run = fleet.wait_for(run_id, set(), LIMIT_SECONDS)
+    assert (run["state"], run["attempt"]) == ("failed", 1), run
+    assert "script: is no file" in run["reason"]
 
 
 def has_trained(fleet: Fleet, run_id: str) -> bool:

@@ -128,10 +128,12 @@ def test_the_first_error_counts_unless_a_rank_was_killed(
 
 def test_what_ranks_refuse_is_said_without_a_rank(tmp_path: Path) -> None:
     refusal = "loader: the plan has sequences of 16 tokens (got 12); plan for these"
-    write_outcome(tmp_path, RankOutcome(rank=1, error=refusal, is_refusal=True))
+    outcome = RankOutcome(rank=1, error=refusal, is_refusal=True, is_lasting=True)
+    write_outcome(tmp_path, outcome)
     failures = {rank: a_failure(tmp_path, rank, 1) for rank in range(2)}
     found = root_failure(ChildFailedError("ranks", failures), tmp_path)
     assert isinstance(found, RefusedError)
+    assert found.is_lasting
     assert str(found) == refusal
 
 

@@ -77,6 +77,7 @@ def test_ranks_are_told_where_to_write_and_to_go_on(tmp_path: Path) -> None:
     command = command_of(a_lease(), template, ALONE, folder=folder, checkpoint=tmp_path / "c")
     assert command.environment == {
         "MESHWRIGHT_METRICS": str(folder.path / "metrics.jsonl"),
+        "MESHWRIGHT_REFUSAL": str(folder.path / "refusal"),
         "MESHWRIGHT_CHECKPOINT": str(tmp_path / "c"),
         "MESHWRIGHT_RESUME": "1",
         "MESHWRIGHT_RUN": "run-1",

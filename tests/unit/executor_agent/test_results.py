@@ -22,6 +22,21 @@ def test_a_failure_is_told_with_its_rank_apart(tmp_path: Path) -> None:
     assert (result.failed_rank, result.reason) == (3, "ValueError: no such file")
 
 
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_failure_is_a_refusal_where_the_command_has_left_word(
+    tmp_path: Path, is_refused: bool
+) -> None:
+    folder = a_folder(tmp_path)
+    folder.log_path.write_text("error: script: is no file (got a.py); give the path of one\n")
+    if is_refused:
+        folder.refusal_path.touch()
+    ending = Ending(reason="failed", exit_status=1)
+
+    result = result_of(a_lease(), folder, ending, why=None, checkpoint_step=None)
+
+    assert (result.outcome, result.refused) == (LeaseState.FAILED, is_refused)
+
+
 def test_a_run_that_its_node_asked_to_end_is_stopped_and_not_done(tmp_path: Path) -> None:
     """It ends with 0, as it does when a node is shut down."""
     folder = a_folder(tmp_path)
