@@ -31,6 +31,7 @@ _BESIDE = {
     "align": "left",
     "font": {"size": 12, "color": "var(--muted)"},
 }
+_OUTLINED_BARS = 100  # of a row: on a narrow screen one more has less than 3 pixels
 _OUTLINE = {"color": "var(--surface)", "width": 1}
 
 
@@ -159,13 +160,17 @@ def timeline_bars(
     end: float,
     unit: str,
 ) -> Figure:
-    """Return a row per stage with a bar for each action, from its start (`base`) on, by `rows`."""
+    """Return a row per stage with a bar for each action, from its start (`base`) on, by `rows`.
+
+    Where bars are narrow they have no outline, which would hide them.
+    """
+    outline_width = 0.5 if sum(map(len, rows.values())) <= _OUTLINED_BARS * len(names) else 0
     data = []
     for part, found in rows.items():
         columns = {key: [row[key] for row in found] for key in ("y", "x", "base", "text")}
         bars = _bars(y=columns["y"], x=columns["x"], base=columns["base"], colour=part.colour)
         bars |= {"name": part.label, "text": columns["text"], "textposition": "none"}
-        bars["marker"]["line"] = {"color": "var(--surface)", "width": 0.5}
+        bars["marker"]["line"] = {"color": "var(--surface)", "width": outline_width}
         bars["hovertemplate"] = f"%{{y}}: {part.label}, %{{text}}<extra></extra>"
         data.append(bars)
     layout = _layout(row_count=len(names), title=f"Time ({unit})", longest=end * _HEADROOM)

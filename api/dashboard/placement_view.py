@@ -85,13 +85,16 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
     """Return the nodes from `first_node` on, coloured by the groups of the axis `by`.
 
     Without `by` the innermost axis is taken whose groups tell devices apart: its ranks talk most.
+    On a map of many nodes it is the pipeline, if there is one, whose stages are seen at a glance.
 
     Raises:
         InputError: if the plan has no such axis, or the cluster no such node.
     """
     found = placement(plan)
-    shown = _axis(found.axes, by)
     node_count = len(found.nodes)
+    is_map = node_count > NODES_PER_PAGE
+    axes = sorted(found.axes, key=lambda axis: is_map and axis.name != "pipeline")
+    shown = _axis(tuple(axes), by)
     if not 0 <= first_node < node_count:
         raise InputError(
             "is no node of the plan's cluster",
@@ -109,7 +112,7 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
         nodes=tuple(_node(node, names, shown) for node in on_page),
         first_node=first_node,
         node_count=node_count,
-        map=_map(plan, found.nodes, shown, first_node) if node_count > NODES_PER_PAGE else None,
+        map=_map(plan, found.nodes, shown, first_node) if is_map else None,
         previous_url=_url(plan, shown, max(before, 0)) if first_node else None,
         next_url=_url(plan, shown, after) if after < node_count else None,
     )

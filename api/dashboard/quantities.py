@@ -85,10 +85,10 @@ def grouped(value: float | None) -> str:
 
 
 def money(dollars: float | None) -> str:
-    """Return a price: `$0.0757`."""
-    return (
-        ABSENT if dollars is None else f"${dollars:,.3g}" if dollars < 1000 else f"${dollars:,.0f}"
-    )
+    """Return a price: `$0.0757`, `$5.60`, `$3,327`."""
+    if dollars is None:
+        return ABSENT
+    return f"${dollars:,.3g}" if dollars < 1 else f"${dollars:,.{2 if dollars < 1000 else 0}f}"
 
 
 def large(count: float) -> str:

@@ -153,6 +153,7 @@ def show_run(
         "run.html",
         view=view,
         titles=_titles(caller, plans, [view.run]),
+        warnings=plans.warnings(caller, view.run.plan_id),
         logs=[log for log in logs if log is not None],
         badge_of=badge_of,
     )
@@ -166,6 +167,7 @@ def show_live(caller: Reader, run_id: RunId, runs: Runs, measurements: RunMeasur
         "state": view.run.state.value,
         "badge": view.badge,
         "step": view.run.step,
+        "left": view.left,
         "waiting_for": view.run.waiting_for,
         "is_over": view.is_over,
         "event_count": len(view.history),

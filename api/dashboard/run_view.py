@@ -10,7 +10,14 @@ from typing import Any
 from api.dashboard import quantities
 from api.dashboard.charts import Figure, panel
 from planner.schema.lifecycle import FINAL_RUN_STATES
-from planner.schema.run import MeasuredStep, PredictedRun, Run, RunEvent, RunMetrics
+from planner.schema.run import (
+    MeasuredStep,
+    MeasuredSummary,
+    PredictedRun,
+    Run,
+    RunEvent,
+    RunMetrics,
+)
 from planner.units import GIB
 
 _BADGES = {"succeeded": "good", "failed": "bad", "cancelled": "warn", "running": "good"}
@@ -39,6 +46,9 @@ class RunView:
     step_figure: Figure | None
     loss_figure: Figure | None
     steps: tuple[tuple[int, int, float, float | None, float | None], ...]
+    outside: str | None
+    step_count: int | None
+    left: str | None
 
 
 def badge_of(state: str) -> str:
@@ -61,7 +71,45 @@ def run_view(run: Run, history: Sequence[RunEvent], metrics: RunMetrics) -> RunV
             (row.attempt, row.step, row.step_seconds, row.tokens_per_second, row.loss)
             for row in steps[-50:]
         ),
+        outside=_outside(metrics),
+        step_count=_step_count(run),
+        left=_left(run, metrics),
     )
+
+
+def _outside(metrics: RunMetrics) -> str | None:
+    """Return how the measured step lies outside of the predicted interval, if it does."""
+    measured = metrics.measured
+    if measured is None:
+        return None
+    interval, step = _predicted(metrics, measured).step_seconds, measured.median_step_seconds
+    if interval.p10 <= step <= interval.p90:
+        return None
+    shown = quantities.seconds
+    return (
+        f"The measured step of {shown(step)} is {'longer' if step > interval.p90 else 'shorter'} "
+        f"than the predicted interval of {shown(interval.p10)} to {shown(interval.p90)}, which "
+        "four of five runs keep."
+    )
+
+
+def _step_count(run: Run) -> int | None:
+    """Return how many steps the run was asked for, where its arguments say so."""
+    steps = run.arguments.get("steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
+
+
+def _left(run: Run, metrics: RunMetrics) -> str | None:
+    """Return how long the steps that are left take, as long as the run goes on."""
+    total, measured = _step_count(run), metrics.measured
+    if total is None or measured is None or run.state in FINAL_RUN_STATES:
+        return None
+    return quantities.seconds(max(total - run.step, 0) * measured.median_step_seconds)
+
+
+def _predicted(metrics: RunMetrics, measured: MeasuredSummary) -> PredictedRun:
+    """Return what was predicted of the attempt that was measured."""
+    return [each for each in metrics.predicted if each.from_attempt <= measured.attempt][-1]
 
 
 def slowest_ranks(rows: Iterable[MeasuredStep]) -> list[MeasuredStep]:
@@ -81,7 +129,7 @@ def _beside(metrics: RunMetrics) -> Iterable[Beside]:
     measured = metrics.measured
     if measured is None:
         return
-    predicted = [each for each in metrics.predicted if each.from_attempt <= measured.attempt][-1]
+    predicted = _predicted(metrics, measured)
     rows = (
         ("Step (median)", predicted.step_seconds.p50, measured.median_step_seconds, "seconds"),
         ("Tokens/s", predicted.tokens_per_second, measured.median_tokens_per_second, "rate"),

@@ -15,7 +15,7 @@ from api.dashboard.rendering import page
 from api.dashboard.run_view import badge_of
 from api.dashboard.tuning_form import TuningForm, tuning_request
 from api.dashboard.tuning_view import TuningView, tuning_view
-from api.deps import Reader, RunCaller, caller_with
+from api.deps import Plans, Reader, RunCaller, caller_with
 from api.deps_agents import Runs, TuningId, Tunings
 from api.services.runs import RunService
 from api.tuning_schemas import TuningQuery, TuningState
@@ -54,10 +54,20 @@ def begin_tuning(
 
 
 @router.get("/tunings/{tuning_id}")
-def show_tuning(caller: Reader, tuning_id: TuningId, tunings: Tunings, runs: Runs) -> Response:
+def show_tuning(
+    *, caller: Reader, tuning_id: TuningId, tunings: Tunings, runs: Runs, plans: Plans
+) -> Response:
     """Show a tuning: each trial measured beside predicted, and what is known of all other plans."""
     view = tuning_view(tunings.get(caller, tuning_id))
-    return page("tuning.html", view=view, step=_step(caller, view, runs), turns=_turns(view))
+    tuning = view.tuning
+    shown = tuning.under_way.plan_id if tuning.under_way else tuning.best_plan_id
+    return page(
+        "tuning.html",
+        view=view,
+        step=_step(caller, view, runs),
+        turns=_turns(view),
+        warnings=plans.warnings(caller, shown) if shown else (),
+    )
 
 
 @router.get("/tunings/{tuning_id}/live.json")

@@ -137,6 +137,13 @@ class PlanService:
         """
         return planned_answer(self.get(caller, plan_id))
 
+    def warnings(self, caller: Caller, plan_id: str) -> tuple[str, ...]:
+        """Return the warnings of the answer with that id; none where it is gone."""
+        try:
+            return self.get(caller, plan_id).answer.warnings
+        except NotFoundError:
+            return ()
+
     def titles(self, caller: Caller, plan_ids: Collection[str]) -> dict[str, str]:
         """Return what people call each of these plans, by id; those that are gone are left out."""
         with self._database.reading() as session:

@@ -61,7 +61,8 @@ def _more_memory(
     needed = least(fits, given_gib, most) if most > given_gib else None
     if needed is None:
         return []
-    words = f"let the job use {needed} GiB of each {device} in place of {format_bytes(given)}"
+    use = format_bytes(needed * GIB)
+    words = f"let the job use {use} of each {device} in place of {format_bytes(given)}"
     return [
         Relaxation(
             field=f"{field}.memory_bytes",
@@ -117,7 +118,7 @@ def more_host_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
                 field=f"cluster.node_groups.{index}.host_memory_bytes",
                 given=given,
                 needed=float(needed * GIB),
-                description=f"use nodes with {needed} GiB of host memory in place of "
+                description=f"use nodes with {format_bytes(needed * GIB)} of host memory in place of "
                 f"{format_bytes(given)}",
             )
 

@@ -27,6 +27,7 @@
   const show = (now) => {
     write("state", now.state);
     write("step", now.step === null ? null : now.step.toLocaleString("en"));
+    write("left", now.left);
     document.querySelectorAll("[data-beside]").forEach((row, index) => {
       const values = now.beside[index];
       if (values !== undefined) {

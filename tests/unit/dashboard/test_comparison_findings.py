@@ -40,7 +40,7 @@ def test_more_memory_is_a_cost_and_says_on_what():
 def test_money_is_told_for_a_trillion_tokens():
     dearer = a_plan(id="plan-dear", prediction=a_prediction(cost_per_million_tokens=3.0))
     assert the_finding(a_plan(), dearer).costs == (
-        "$3 instead of $2.5 per million tokens: $500,000 more for a trillion",
+        "$3.00 instead of $2.50 per million tokens: $500,000 more for a trillion",
     )
 
 

@@ -109,6 +109,13 @@ def test_an_axis_with_one_group_colours_nothing_by_itself():
     assert placement_view(both).shown.name == "tensor"
 
 
+def test_a_map_of_many_nodes_shows_the_stages_of_a_pipeline():
+    plan = a_plan_of_many_nodes(
+        tensor_parallel_degree=4, data_parallel_shard_degree=64, pipeline_parallel_degree=2
+    )
+    assert placement_view(plan).shown.name == "pipeline"
+
+
 def test_a_map_of_all_nodes_leads_to_each():
     """A node of four is 16 units wide with 2 between: 64 of 18 a row, so that two rows have all."""
     plan = a_plan_of_many_nodes(tensor_parallel_degree=2, data_parallel_shard_degree=256)

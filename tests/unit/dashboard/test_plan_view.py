@@ -23,7 +23,7 @@ def test_headlines_have_units_and_proportions():
         "Throughput per device": ("256 tokens/s", "2.05 k tokens/s on 8 devices"),
         "Model FLOP utilization": ("41.0%", "of the devices' peak"),
         "Peak memory": ("10 GiB", "of 76 GiB usable, 99% chance to fit"),
-        "Cost": ("$2.5", "per million tokens"),
+        "Cost": ("$2.50", "per million tokens"),
     }
 
 
@@ -158,7 +158,7 @@ def test_what_is_proven_stands_beside_how_far_predictions_may_be_off(name):
     plan = a_plan(prediction=a_prediction(step_seconds=step))
     view = plan_view(plan) if name == "plan.html" else why_view(plan, [])
     text = page(name, view=view, **UNLABELLED).body.decode()
-    assert "expected between 750 ms and 1.5 s, four times of five" in text
+    assert "expected between 750 ms and 1.5 s in four of five runs" in text
 
 
 @pytest.mark.parametrize(

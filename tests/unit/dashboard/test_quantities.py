@@ -89,7 +89,7 @@ def test_change_has_a_sign(ratio, expected):
         (3 * 2**30, "bytes", "3 GiB"),
         (2.0, "seconds", "2 s"),
         (256.0, "tokens_per_second", "256 tokens/s"),
-        (2.5, "currency", "$2.5"),
+        (2.5, "currency", "$2.50"),
     ],
 )
 def test_compared_value_reads_in_its_unit(value, unit, expected):

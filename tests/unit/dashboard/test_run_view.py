@@ -70,6 +70,27 @@ def test_measured_stands_beside_predicted_with_its_ratio():
     ]
 
 
+def test_a_step_outside_of_its_interval_is_said_with_the_interval():
+    assert a_measured_run(a_step(1, 1.5)).outside == (
+        "The measured step of 1.5 s is longer than the predicted interval of 900 ms to 1.2 s, "
+        "which four of five runs keep."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({"arguments": {"steps": 200}, "step": 18}, (200, "273 s")),
+        ({"arguments": {"steps": 200}, "step": 200, "state": "succeeded"}, (200, None)),
+        ({"arguments": {}, "step": 18}, (None, None)),
+    ],
+    ids=["182 steps of 1.5 s are left", "over", "nobody said how many"],
+)
+def test_steps_are_shown_of_how_many_and_how_long_the_others_take(changes, shown):
+    view = a_measured_run(a_step(1, 1.5), **changes)
+    assert (view.step_count, view.left) == shown
+
+
 def test_the_chart_has_the_prediction_as_lines_and_the_steps_as_points():
     data = a_measured_run(a_step(1, 1.5), a_step(2, 1.4)).step_figure["data"]
     assert [trace["name"] for trace in data] == [
