@@ -34,6 +34,7 @@ WAIT_SECONDS = 10.0
 # What nobody waits for, such as the outcome of a solve, is worth a longer wait.
 _RECORDING_SECONDS = 60.0
 _READ_ONLY = "meshwright_read_only"
+_ONE_STATEMENT = "meshwright_one_statement"
 _BUSY_SECONDS = "meshwright_busy_seconds"
 _SQLITE_RETRY_SECONDS = 0.01
 _CLOSING_SECONDS = 10
@@ -52,6 +53,7 @@ class Database:
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self.engine, self._wait_seconds = _engine(url, wait_seconds=wait_seconds)
         self._reader = self.engine.execution_options(**{_READ_ONLY: True})
+        self._looker = self.engine.execution_options(**{_ONE_STATEMENT: True})
         self._reading = sessionmaker(self._reader, expire_on_commit=False)
         self._writing = sessionmaker(self.engine, expire_on_commit=False)
         embedded = self.engine.dialect.name == "sqlite"
@@ -65,8 +67,11 @@ class Database:
 
     @contextmanager
     def looking_up(self) -> Iterator[Connection]:
-        """Open a connection that reads rows, for what is asked so often that objects cost more."""
-        with self._reader.connect() as connection:
+        """Open a connection for one statement that reads rows: what is asked so often as to matter.
+
+        A transaction for it would cost as much again.
+        """
+        with self._looker.connect() as connection:
             yield connection
 
     @contextmanager
@@ -176,6 +181,8 @@ def _use_write_ahead_log(connection: Any, *, wait_seconds: float) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     """Take the write lock at once where a write will follow, so that no upgrade can fail."""
     options = connection.get_execution_options()
+    if options.get(_ONE_STATEMENT, False):
+        return
     if options.get(_READ_ONLY, False):
         connection.exec_driver_sql("BEGIN")
         return

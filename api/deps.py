@@ -156,15 +156,21 @@ async def identified(request: Request) -> Caller:
 
 def credentials(request: Request) -> Credentials:
     """Return what the request brings to say who sends it."""
+    changes = request.method not in _SAFE_METHODS
+    return Credentials(
+        authorization=request.headers.get("authorization"),
+        session_cookie=request.cookies.get(SESSION_COOKIE),
+        changes=changes,
+        foreign=changes and _is_foreign(request),
+    )
+
+
+def _is_foreign(request: Request) -> bool:
+    """Return whether a page of another site had the browser send the request."""
     headers = request.headers
     own = {f"{request.url.scheme}://{headers.get('host')}", None}
-    return Credentials(
-        authorization=headers.get("authorization"),
-        session_cookie=request.cookies.get(SESSION_COOKIE),
-        changes=request.method not in _SAFE_METHODS,
-        foreign=headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
-        or headers.get("origin") not in own,
-    )
+    is_own_site = headers.get("sec-fetch-site", "same-origin") in {"same-origin", "none"}
+    return not is_own_site or headers.get("origin") not in own
 
 
 class CallerWith:
