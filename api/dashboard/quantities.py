@@ -84,6 +84,15 @@ def grouped(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
+def duration(seconds: float) -> str:
+    """Return how long something goes on, as people say it: `90 s`, `12 min`, `4 h 37 min`."""
+    minutes = round(seconds / 60.0)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours else f"{minutes} min"
+
+
 def money(dollars: float | None) -> str:
     """Return a price: `$0.0757`, `$5.60`, `$3,327`."""
     if dollars is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from api.dashboard import quantities
 from api.dashboard.charts import Figure, panel
-from planner.schema.lifecycle import FINAL_RUN_STATES
+from planner.schema.lifecycle import FINAL_RUN_STATES, RunState
 from planner.schema.run import (
     MeasuredStep,
     MeasuredSummary,
@@ -80,7 +80,7 @@ def run_view(run: Run, history: Sequence[RunEvent], metrics: RunMetrics) -> RunV
 def _outside(metrics: RunMetrics) -> str | None:
     """Return how the measured step lies outside of the predicted interval, if it does."""
     measured = metrics.measured
-    if measured is None:
+    if measured is None or measured.median_step_seconds is None:
         return None
     interval, step = _predicted(metrics, measured).step_seconds, measured.median_step_seconds
     if interval.p10 <= step <= interval.p90:
@@ -100,11 +100,12 @@ def _step_count(run: Run) -> int | None:
 
 
 def _left(run: Run, metrics: RunMetrics) -> str | None:
-    """Return how long the steps that are left take, as long as the run goes on."""
+    """Return how long the steps that are left take, while the run trains."""
     total, measured = _step_count(run), metrics.measured
-    if total is None or measured is None or run.state in FINAL_RUN_STATES:
+    step_seconds = None if measured is None else measured.median_step_seconds
+    if total is None or step_seconds is None or run.state is not RunState.RUNNING:
         return None
-    return quantities.seconds(max(total - run.step, 0) * measured.median_step_seconds)
+    return quantities.duration(max(total - (run.step or 0), 0) * step_seconds)
 
 
 def _predicted(metrics: RunMetrics, measured: MeasuredSummary) -> PredictedRun:

@@ -10,6 +10,8 @@ scheduler that is lost had under way fails with `DaskLostError`; later tasks loo
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import pickle
 import re
 import threading
@@ -38,6 +40,17 @@ _BEGINNINGS_AT_MOST = 2
 _AHEAD = 2
 _NOTHING: tuple[str, Any] = ("nothing", None)
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:\d+")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a client says more than that it was closed while it looked for a scheduler.
+
+    It logs its own end as an error then, with a traceback; that a scheduler is lost is said by us.
+    """
+    return record.exc_info is None or record.exc_info[0] is not asyncio.CancelledError
+
+
+logging.getLogger("distributed.client").addFilter(_is_news)
 
 
 def check_scheduler(address: str, *, field: str) -> None:

@@ -15,7 +15,7 @@ def a_step(step, seconds, *, rank=0, attempt=1, loss=None):
     return MeasuredStep(rank=rank, step=step, step_seconds=seconds, attempt=attempt, loss=loss)
 
 
-def a_measured_run(*rows, **changes):
+def a_measured_run(*rows, median=1.5, **changes):
     """A running run that is predicted to take a second a step."""
     fields = {
         "id": "run-1",
@@ -42,7 +42,7 @@ def a_measured_run(*rows, **changes):
     measured = MeasuredSummary(
         attempt=1,
         step_count=2,
-        median_step_seconds=1.5,
+        median_step_seconds=median,
         median_tokens_per_second=1500.0,
         last_loss=3.5,
         peak_memory_bytes=(2.4e9, None),
@@ -80,15 +80,21 @@ def test_a_step_outside_of_its_interval_is_said_with_the_interval():
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"arguments": {"steps": 200}, "step": 18}, (200, "273 s")),
+        ({"arguments": {"steps": 200}, "step": 18}, (200, "5 min")),
         ({"arguments": {"steps": 200}, "step": 200, "state": "succeeded"}, (200, None)),
+        ({"arguments": {"steps": 10_000}, "step": 18}, (10_000, "4 h 10 min")),
         ({"arguments": {}, "step": 18}, (None, None)),
     ],
-    ids=["182 steps of 1.5 s are left", "over", "nobody said how many"],
+    ids=["182 steps of 1.5 s are left", "over", "9,982 are left", "nobody said how many"],
 )
 def test_steps_are_shown_of_how_many_and_how_long_the_others_take(changes, shown):
     view = a_measured_run(a_step(1, 1.5), **changes)
     assert (view.step_count, view.left) == shown
+
+
+def test_a_run_that_has_not_timed_a_step_yet_says_nothing_of_its_time():
+    view = a_measured_run(median=None, arguments={"steps": 200})
+    assert (view.outside, view.left, view.step_count) == (None, None, 200)
 
 
 def test_the_chart_has_the_prediction_as_lines_and_the_steps_as_points():

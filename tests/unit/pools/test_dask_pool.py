@@ -114,7 +114,7 @@ def test_a_solve_that_loses_two_workers_is_not_begun_a_third_time(cluster, make_
 
 
 def test_a_lost_scheduler_fails_what_runs_and_is_found_again_at_its_place(
-    cluster, make_pool, tmp_path
+    cluster, make_pool, tmp_path, caplog
 ):
     cluster.start_worker()
     pool, workers = make_pool(cluster.address), Workers()
@@ -137,6 +137,7 @@ def test_a_lost_scheduler_fails_what_runs_and_is_found_again_at_its_place(
     cluster.start_scheduler(cluster.address.rpartition(":")[2])
     cluster.start_worker()
     assert _answered(pool, abs, -5) == 5
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.full
