@@ -118,8 +118,8 @@ def more_host_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
                 field=f"cluster.node_groups.{index}.host_memory_bytes",
                 given=given,
                 needed=float(needed * GIB),
-                description=f"use nodes with {format_bytes(needed * GIB)} of host memory in place of "
-                f"{format_bytes(given)}",
+                description=f"use nodes with {format_bytes(needed * GIB)} of host memory in place "
+                f"of {format_bytes(given)}",
             )
 
 
