@@ -28,7 +28,7 @@ from benchmarks.machine import machine, machine_line
 from benchmarks.page import DOCS, put
 from benchmarks.regret_grid import RANK_COUNT, Entrant, entrants
 from benchmarks.regret_models import Contest, contests, unseen_contests
-from benchmarks.regret_results import Finish, Result, details, meets_bars, table
+from benchmarks.regret_results import Finish, Result, biases, details, meets_bars, table
 from benchmarks.regret_rows import MeasuredModel, read_rows, write_rows
 from executor.trials import Rounds, measured_trials
 from planner.cli.profile import profiled
@@ -59,7 +59,7 @@ def main() -> int:
     else:
         models = _measured_models(wanted, options)
     results = [_said(judged(named[model.name], model)) for model in models]
-    lines = [*table(results), "", *details(results)]
+    lines = [*table(results), "", *biases(results), "", *details(results)]
     print("\n".join(lines))
     if options.write:
         _write(models, results, lines, is_part=options.most is not None)
@@ -160,6 +160,7 @@ def job_of(contest: Contest) -> Job:
         global_batch_size=contest.global_batch_size,
         sequence_length=contest.sequence_length,
         precision=Precision.FP32,
+        expert_load_ratio=contest.expert_load_ratio,
         limits=Limits.model_validate(
             {
                 "context_parallel_degree": 1,

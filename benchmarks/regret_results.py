@@ -92,6 +92,34 @@ def details(results: Sequence[Result]) -> Iterator[str]:
         yield ""
 
 
+def biases(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a row for each kind of layout: measured over predicted steps, in the geometric mean."""
+    ratios: dict[str, list[float]] = {}
+    for finish in (finish for result in results for finish in result.finishes):
+        found = ratios.setdefault(_kind(finish.entrant.strategy), [])
+        found.append(finish.seconds / finish.entrant.predicted_seconds)
+    yield "| layout | strategies | measured / predicted | least | most |"
+    yield "|---|---|---|---|---|"
+    for kind in sorted(ratios):
+        found = ratios[kind]
+        mean = statistics.geometric_mean(found)
+        yield f"| {kind} | {len(found)} | {mean:.2f} | {min(found):.2f} | {max(found):.2f} |"
+
+
+def _kind(strategy: Strategy) -> str:
+    """Return what of a layout its ranks wait for most."""
+    if strategy.tensor_parallel_degree > 1:
+        return f"tensor parallel {strategy.tensor_parallel_degree}"
+    if strategy.expert_parallel_degree > 1:
+        return f"expert parallel {strategy.expert_parallel_degree}"
+    if strategy.pipeline_parallel_degree == 1:
+        return "data parallel"
+    if strategy.virtual_degree == 1:
+        return f"pipeline of {strategy.pipeline_parallel_degree}"
+    count = " of one micro-batch" if strategy.micro_batch_count == 1 else ""
+    return f"interleaved pipeline{count}"
+
+
 def meets_bars(results: Sequence[Result]) -> bool:
     """Return whether mean and worst regret and the mean correlation meet their bars."""
     if not results:

@@ -13,7 +13,8 @@ None of them shrinks with e: a device sends each token to k experts, however man
 Between nodes some stacks send it once to each node, which hands it on.
 Where experts take as many tokens as come, ranks of torch's programs first exchange how many those
 are: an all_to_all asks for its sizes. On a CPU the operators that sort rows by rank, and back, take
-their time as well.
+their time as well. Where tensor-parallel ranks have other tokens inside the experts than outside,
+those programs move what was chosen of each token, and with what weights, beside the tokens.
 Experts that are split over fewer ranks than all else (a < t) without sequence parallel leave each
 tensor-parallel rank with the output of its own tokens, which an all_gather of T h completes.
 """
@@ -26,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.collectives import exposed_seconds
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Booleans, Floats
 from planner.cost.setting import Setting, layer_tokens, source_tokens
 from planner.schema.job import Stack
 from planner.workload.layer import AttentionCore, LayerWorkload
@@ -35,6 +36,7 @@ Role = Literal["embedding", "block", "head"]
 
 _MERGED_BYTES = 12.0
 _COUNT_BYTES = 8.0  # of how many rows go to an expert
+_CHOSEN_BYTES = 8.0  # of which expert a token passes
 # Operators of an exchange beyond those of experts that are all here, by torch 2.13's dispatcher:
 # sums, sizes, places, gathers, two sorts, and its collectives; tests count them.
 EXCHANGE_FORWARD_OPERATORS, EXCHANGE_BACKWARD_OPERATORS = 22, 10
@@ -74,7 +76,8 @@ def model_parallel_seconds(
     merge, merge_gradients = _merge_seconds(layer, setting)
     expert = _expert_seconds(layer, setting)
     counts, forward_host, backward_host = _exchange_beside(layer, setting)
-    with_counts = expert + counts + forward_host
+    routes, route_gradients = _route_seconds(layer, setting)
+    with_counts = expert + counts + forward_host + routes
     again = layer.again
     rounds_again = 0.0 if again is None else again.tensor_rounds * once
     experts_again = with_counts if again is not None and again.experts else 0.0
@@ -94,7 +97,7 @@ def model_parallel_seconds(
             np.maximum(2.0 * ring - 2.0 * hidden, 0.0) + merge_gradients,
         ),
         expert_forward=with_counts,
-        expert_backward=expert + backward_host + experts_again,
+        expert_backward=expert + backward_host + route_gradients + experts_again,
     )
 
 
@@ -126,10 +129,32 @@ def _tensor_rounds(layer: LayerWorkload, role: Role, setting: Setting) -> Floats
         return np.ones_like(setting.tokens)
     dense = [gemm for gemm in layer.gemms if gemm.split == "inner" and not gemm.expert_count]
     alone = layer.experts_per_token > 0 and not any(g.name == "shared_down" for g in dense)
-    whole_tokens = (setting.expert_tensor == setting.tensor) & (
-        (setting.expert == 1.0) | ~setting.sequence_parallel
-    )
-    return len(dense) + np.where(alone & whole_tokens, 1.0, 0.0)
+    return len(dense) + np.where(alone & _whole_tokens_inside(setting), 1.0, 0.0)
+
+
+def _whole_tokens_inside(setting: Setting) -> Booleans:
+    """Return whether every tensor-parallel rank's experts take all of the ranks' tokens."""
+    whole_outside = (setting.expert == 1.0) | ~setting.sequence_parallel
+    return np.asarray((setting.expert_tensor == setting.tensor) & whole_outside)
+
+
+def _route_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return seconds of moving tokens' experts and weights between tensor-parallel ranks.
+
+    Forward and backward; only weights have gradients. With whole tokens inside and split ones
+    outside both are gathered, and gradients scattered; with whole ones on either side each rank's
+    gradients are a part of the sum, and with split ones inside alone they are gathered.
+    """
+    nothing = np.zeros_like(setting.tokens)
+    if not layer.experts_per_token or setting.job.stack is not Stack.TORCH:
+        return nothing, nothing
+    count = layer_tokens(layer, setting) * layer.experts_per_token
+    group, weights = setting.groups.tensor, count * setting.compute_bytes
+    inside, outside = _whole_tokens_inside(setting), ~setting.sequence_parallel
+    gathered = group.all_gather(weights)
+    forward = np.where(inside & ~outside, gathered + group.all_gather(count * _CHOSEN_BYTES), 0.0)
+    summed = np.where(outside, group.all_reduce(weights), group.reduce_scatter(weights))
+    return forward, np.where(inside, summed, np.where(outside, gathered, 0.0))
 
 
 def _last(layer: LayerWorkload) -> int:

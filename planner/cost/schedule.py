@@ -151,7 +151,7 @@ def boundary_shares(schedule: PipelineSchedule, stack: Stack) -> BoundaryShares:
     only while they fill and drain; ZB-V's way back crosses the V once more. Found by simulation;
     docs/decisions/0005 has the errors. Where sending blocks, as in DeepSpeed, both shares are 1.
     """
-    if sends_block(stack):
+    if stack is Stack.DEEPSPEED:
         return BoundaryShares(pace=1.0, fill=1.0)
     match schedule:
         case PipelineSchedule.ONE_F_ONE_B:
@@ -164,9 +164,15 @@ def boundary_shares(schedule: PipelineSchedule, stack: Stack) -> BoundaryShares:
             return BoundaryShares(pace=0.0, fill=0.5)
 
 
-def sends_block(stack: Stack) -> bool:
-    """Return whether both neighbours stand still while a message goes from one to the other."""
-    return stack is Stack.DEEPSPEED
+def sending_share(stack: Stack, *, shares_cores: bool) -> float:
+    """Return the share of a message's seconds that each of its two ranks is busy with.
+
+    1 where both stand still until it has come, as in DeepSpeed. Half where ranks share cores: the
+    one's sending and the other's receiving take turns on them. 0 where it passes beside compute.
+    """
+    if stack is Stack.DEEPSPEED:
+        return 1.0
+    return 0.5 if shares_cores else 0.0
 
 
 def in_flight(
@@ -219,7 +225,7 @@ def rank_of_virtual_stage(
 class ScheduleTiming:
     """What a rank's fill counts, how often the slowest pace does, and who pays for boundaries.
 
-    All have q, `path_ratio`, in them.
+    All but what is paid for boundaries have q, `path_ratio`, in them.
     """
 
     path_ratio: float
@@ -245,7 +251,8 @@ def schedule_timing(
     where L is what fill and drain leave idle while a stages, fewer than cores, have work. Of a
     single micro-batch W + L is at most p / k: stages work one after another, each as fast as alone.
     q is that of even stages; where they are uneven the slowest still counts as if cores were its
-    own. Ranks with a device each have k = 1, and q = 1.
+    own. Ranks with a device each have k = 1, and q = 1. Messages do not pass faster for idle cores:
+    each rank works on them, `sending_share` of the time, with every micro-batch.
 
     Source: Graham 1966, doi:10.1002/j.1538-7305.1966.tb01709.x, whose two bounds, work and critical
     path, these are.
@@ -263,13 +270,14 @@ def schedule_timing(
         return ScheduleTiming(path_ratio=1.0, weights=weights, repeat_count=repeats, shares=shares)
     path = degree * weights.of_one(1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0) + repeats
     ratio = _path_ratio(path, degree=degree, count=count, lone_speed_ratio=lone_speed_ratio)
+    sending = sending_share(stack, shares_cores=True)
     return ScheduleTiming(
         path_ratio=ratio,
         weights=FillWeights(
             forms=tuple((ratio * f, ratio * i, ratio * w) for f, i, w in weights.forms)
         ),
         repeat_count=ratio * repeats,
-        shares=BoundaryShares(pace=shares.pace, fill=ratio * shares.fill),
+        shares=BoundaryShares(pace=sending / ratio, fill=sending),
     )
 
 

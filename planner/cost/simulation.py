@@ -14,7 +14,8 @@ backward of the virtual stage after. What is waited for depends on the orders al
 precedence serves any number of simulations.
 
 Between ranks an input arrives a message's seconds after it was handed over; sending costs its rank
-nothing. What is ignored: ranks that share a link, and collectives of data-parallel groups.
+nothing but where `schedule.sending_share` has it busy. What is ignored: ranks that share a link,
+and collectives of data-parallel groups.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from planner.cost.orders import (
     rank_orders,
 )
 from planner.cost.price_list import PricedStrategy
-from planner.cost.schedule import most_held, rank_of_virtual_stage, sends_block
+from planner.cost.schedule import most_held, rank_of_virtual_stage, sending_share
 from planner.cost.stage import (
     StageTotals,
     VirtualStageSeconds,
@@ -57,14 +58,14 @@ def simulated_step(
     """Return the step by simulation; `totals` are by pipeline rank.
 
     Ranks are simulated as if each had a device, and `path_ratio` of that time passes where they
-    share cores.
+    share cores, but for messages, which no idle core makes faster.
 
     Raises:
         ValueError: if there are more than `STAGES_MOST` virtual stages.
     """
     if len(priced.stages) > STAGES_MOST:
         raise ValueError(f"a pipeline of {len(priced.stages)} stages is too long to simulate")
-    messages = message_seconds(priced)
+    messages = [seconds / path_ratio for seconds in message_seconds(priced)]
     stages = virtual_stages(priced, messages)
     configuration = priced.prices.configuration
     alone = finish_seconds(
@@ -73,7 +74,7 @@ def simulated_step(
         pipeline_parallel_degree=configuration.pipeline_parallel_degree,
         virtual_pipeline_degree=configuration.virtual_pipeline_degree,
         micro_batch_count=configuration.micro_batch_count,
-        message_seconds=[0.0] * len(messages) if sends_block(priced.prices.stack) else messages,
+        message_seconds=_waited(priced, messages),
     )
     finishes = [path_ratio * finish for finish in alone]
     ends = [total.end_seconds for total in totals]
@@ -137,9 +138,8 @@ def step_timeline(priced: PricedStrategy, *, span_limit: int) -> StepTimeline:
     )
     messages = message_seconds(priced)
     stages = virtual_stages(priced, messages)
-    sent = [0.0] * len(messages) if sends_block(priced.prices.stack) else messages
     return StepTimeline(
-        spans=tuple(spans_of(waits, stages, message_seconds=sent)),
+        spans=tuple(spans_of(waits, stages, message_seconds=_waited(priced, messages))),
         shown_count=shown,
         micro_batch_count=count,
     )
@@ -154,11 +154,10 @@ def message_seconds(priced: PricedStrategy) -> list[float]:
 def virtual_stages(
     priced: PricedStrategy, messages: Sequence[float]
 ) -> tuple[VirtualStageSeconds, ...]:
-    """Return each virtual stage's seconds, with its messages where sending blocks its rank."""
+    """Return each virtual stage's seconds, with those of its messages that keep its rank busy."""
     stages = [virtual_stage_seconds(held_layers(i, priced)) for i in range(len(priced.stages))]
-    if not sends_block(priced.prices.stack):
-        return tuple(stages)
-    around = [0.0, *messages, 0.0]
+    share = _sending_share(priced)
+    around = [0.0, *(share * message for message in messages), 0.0]
     return tuple(
         VirtualStageSeconds(
             forward=stage.forward + around[index] + around[index + 1],
@@ -167,6 +166,16 @@ def virtual_stages(
         )
         for index, stage in enumerate(stages)
     )
+
+
+def _waited(priced: PricedStrategy, messages: Sequence[float]) -> list[float]:
+    """Return what passes from the end of an action to when its message has come."""
+    return [0.0 if _sending_share(priced) else message for message in messages]
+
+
+def _sending_share(priced: PricedStrategy) -> float:
+    shares_cores = priced.prices.hardware.lone_speed_ratio > 1.0
+    return sending_share(priced.prices.stack, shares_cores=shares_cores)
 
 
 KINDS = tuple(ActionKind)

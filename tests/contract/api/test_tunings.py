@@ -9,7 +9,7 @@ import pytest
 from api.repositories.runs import RunRepository
 from planner.schema.plan import Plan
 from planner.schema.tuning import Tuning
-from tests.contract.api.agents_at_work import AT_WORK, a_gang_plan, state_of, two_agents
+from tests.contract.api.agents_at_work import AT_WORK, a_gang_plan, pass_time, state_of, two_agents
 from tests.contract.api.callers import a_key, bearer
 from tests.contract.api.tunings_at_work import (
     OUT_OF_MEMORY,
@@ -149,6 +149,22 @@ def test_a_log_that_ends_for_lack_of_memory_says_so_where_the_reason_does_not(cl
     went_on(client)
 
     assert outcomes(client, tuning_id) == ["out_of_memory"]
+
+
+def test_an_agent_that_is_lost_fails_its_trial_and_the_next_runs_once_it_is_back(client):
+    agents = two_agents(client)
+    tuning_id = a_tuning(client)
+    launched(*agents)
+    pass_time(client, 61, but=agents[:1])
+    agents[0].result("stopped")
+    went_on(client)
+
+    (trial,) = tuning_of(client, tuning_id)["tuning"]["trials"]
+    assert (trial["outcome"], tuning_of(client, tuning_id)["state"]) == ("failed", "running")
+    assert "nothing was heard of the agent for 60 s" in trial["reason"]
+    measure(client, *agents, seconds=1.0)
+    assert outcomes(client, tuning_id) == ["failed", "measured"]
+    assert tuning_of(client, tuning_id)["tuning"]["certificate"]["best_trial"] == 2
 
 
 def test_a_tuning_whose_first_trials_all_fail_ends_and_can_be_resumed(client):

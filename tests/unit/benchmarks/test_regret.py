@@ -9,7 +9,15 @@ pytest.importorskip("torch", reason="no package torch")
 from benchmarks.regret import job_of
 from benchmarks.regret_grid import Entrant, entrants
 from benchmarks.regret_models import contests
-from benchmarks.regret_results import Finish, Result, label, meets_bars, spearman, table
+from benchmarks.regret_results import (
+    Finish,
+    Result,
+    biases,
+    label,
+    meets_bars,
+    spearman,
+    table,
+)
 from planner.importers.clusters import cluster_from_short_form
 from planner.requests.resolution import cluster_document, model_document
 from planner.schema.strategy import Strategy
@@ -81,6 +89,11 @@ def test_the_table_names_the_choice() -> None:
     lines = list(table([_result(0.5)]))
     assert "| dense-wide | 3 | dp4 zero0 mb1x2 |" in lines[2]
     assert "Mean regret 1.000 (bar 1.05)" in lines[-1]
+
+
+def test_layouts_of_a_kind_are_held_against_what_was_predicted() -> None:
+    """Measured over predicted of one: 2, 1/2 and 2/3, whose product has the cube root 0.87."""
+    assert list(biases([_result(2.0)]))[2:] == ["| data parallel | 3 | 0.87 | 0.50 | 2.00 |"]
 
 
 def test_a_label_says_what_tells_strategies_apart() -> None:

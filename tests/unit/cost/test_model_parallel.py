@@ -104,10 +104,35 @@ def test_a_dense_block_reduces_twice(sequence_parallel: bool) -> None:
     assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
 
 
-def test_experts_that_no_other_rank_holds_exchange_nothing() -> None:
+# What tokens carry of their four experts: a weight of 2 bytes and a number of 8 for each.
+WEIGHTS, NUMBERS = 8e6, 32e6
+
+
+def test_experts_that_no_other_rank_holds_exchange_only_which_tokens_pass_them() -> None:
+    """Two ranks gather the other's half of both, and scatter the weights' gradients."""
     priced = seconds(MIXTURE, tensor_parallel_degree=2, sequence_parallel=True)
     assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+    assert priced.expert_forward.item() == pytest.approx((WEIGHTS + NUMBERS) / 2 / NODE)
+    assert priced.expert_backward.item() == pytest.approx(WEIGHTS / 2 / NODE)
+
+
+def test_where_ranks_have_the_same_tokens_all_the_weights_gradients_are_summed() -> None:
+    priced = seconds(MIXTURE, tensor_parallel_degree=2)
     assert priced.expert_forward.item() == 0.0
+    assert priced.expert_backward.item() == pytest.approx(WEIGHTS / NODE)
+
+
+def test_where_ranks_take_their_own_of_the_same_tokens_weights_gradients_are_gathered() -> None:
+    priced = seconds(MIXTURE, tensor_parallel_degree=2, expert_tensor_parallel_degree=1)
+    forward, backward = priced.expert_forward.item(), priced.expert_backward.item()
+    assert backward - forward == pytest.approx(WEIGHTS / 2 / NODE)
+
+
+def test_nothing_of_it_is_priced_under_other_stacks() -> None:
+    degrees = {"tensor_parallel_degree": 2, "sequence_parallel": True}
+    setting = a_setting(job={"stack": "megatron"}, **degrees)
+    priced = model_parallel_seconds(MIXTURE, "block", setting, np.zeros((1, 1)))
+    assert priced.expert_forward.item() == priced.expert_backward.item() == 0.0
 
 
 def test_dispatch_and_combine_move_every_chosen_copy() -> None:

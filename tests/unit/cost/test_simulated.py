@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from planner.cost.step import predict, predict_simulated
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
+from planner.schema.cluster import NetworkLevel, NodeGroup
 from planner.schema.job import Job, Stack
 from planner.schema.model import BlockRun
 from planner.schema.plan import Prediction, SimulatedStep
 from planner.schema.strategy import LayerGroup, PipelineSchedule, Stage, Strategy
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
-from tests.builders import a_model
+from tests.builders import a_cluster, a_model
 
 GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
 
@@ -242,3 +244,42 @@ def test_what_rounding_leaves_of_a_step_is_no_bubble(count: int) -> None:
     """One stage waits for nobody; its causes add up to the step but for the last digit."""
     found, _ = predicted(32, degree=1, count=count)
     assert found.breakdown_seconds.bubble == 0.0
+
+
+@pytest.mark.parametrize(
+    ("blocks", "virtual", "message_count"), [((2, 2), 1, 2), ((1, 1, 1, 1), 2, 6)]
+)
+def test_one_micro_batch_s_messages_take_as_long_on_shared_cores(
+    blocks: tuple[int, ...], virtual: int, message_count: int
+) -> None:
+    """Compute is twice as fast where a core is idle; a message takes a third of 3 s, or none."""
+    strategy = Strategy(
+        pipeline_parallel_degree=2,
+        virtual_pipeline_degree=virtual,
+        pipeline_schedule=PipelineSchedule.INTERLEAVED if virtual > 1 else ONE_F_ONE_B,
+        micro_batch_count=1,
+        stages=_stages(blocks),
+    ).resolved(block_count=4, global_batch_size=1)
+    block = read_model("llama-3-8b")[1].runs[0].block
+    workload = model_workload(a_model(runs=(BlockRun(block=block, block_count=4),)))
+    job = Job(global_batch_size=1, sequence_length=128, gradient_clipping=False)
+
+    def seconds(lone_speed: float, latency_seconds: float) -> float:
+        hardware = _two_ranks(lone_speed, latency_seconds)
+        step = predict_simulated(workload, hardware, job, strategy).simulated
+        assert step is not None
+        return step.step_seconds
+
+    for lone_speed in (1.0, 2.0):
+        waited = seconds(lone_speed, 3.0) - seconds(lone_speed, 0.0)
+        assert waited == pytest.approx(message_count)
+
+
+def _two_ranks(lone_speed: float, latency_seconds: float) -> ClusterHardware:
+    level = NetworkLevel(
+        name="machine", bandwidth_bytes_per_second=1e9, latency_seconds=latency_seconds
+    )
+    group = NodeGroup(name="ranks", device="cpu-gloo", node_count=1, devices_per_node=2)
+    (kind,) = cluster_hardware(a_cluster(node_groups=(group,), levels=(level,))).kinds
+    profile = kind.profile.model_copy(update={"lone_speed_ratio": lone_speed})
+    return ClusterHardware(kinds=(replace(kind, profile=profile),))

@@ -73,6 +73,15 @@ def test_an_interleaved_pipeline_gains_nothing_where_bubbles_cost_nothing() -> N
     assert _step(plain, stages=2) == pytest.approx(_step(turns, stages=2))
 
 
+@pytest.mark.parametrize("virtual", [1, 2])
+def test_messages_take_half_of_each_rank_and_are_no_faster_for_idle_cores(virtual: int) -> None:
+    """All of one micro-batch passes at twice the speed, but for its messages."""
+    timing = _timing(stages=2, count=1, lone_speed=2.0, virtual=virtual)
+    assert timing.path_ratio == 0.5
+    assert timing.shares.fill == 0.5
+    assert timing.path_ratio * timing.shares.pace == 0.5
+
+
 def test_devices_of_their_own_leave_the_schedule_as_it_is() -> None:
     timing = _timing(stages=4, count=8, lone_speed=1.0)
     assert timing.path_ratio == 1.0
