@@ -155,6 +155,7 @@ def summary(results: Sequence[Result], *, seconds_limit: float) -> dict[str, Any
         "most_seconds": float(seconds.max()),
         "late_count": int((seconds > seconds_limit).sum()),
         "statuses": dict(statuses.most_common()),
+        "closed_form_proven_count": sum(r.get("closed_form_is_proven", False) for r in results),
         "largest_gap_ratio": max((r.get("gap_ratio") or 0.0 for r in results), default=0.0),
         "peak_resident_bytes": max(r.get("peak_resident_bytes", 0) for r in results),
         "passed": p95 < P95_SECONDS_BAR and not any(statuses[status] for status in BAD),
@@ -180,6 +181,7 @@ def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
         f"peak resident {found['peak_resident_bytes'] / 1e6:.0f} MB"
     )
     counts = ", ".join(f"{status} {count}" for status, count in found["statuses"].items())
+    counts += f", the least closed form proven in {found['closed_form_proven_count']}"
     late = f"{found['late_count']} answers beyond the limit" if found["late_count"] else "none late"
     yield f"{counts}; largest gap {found['largest_gap_ratio']:.2%}; {late}"
 

@@ -66,6 +66,7 @@ def _planned(case: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": "proven" if said.status == "optimal" else "feasible",
         "gap_ratio": said.gap_ratio,
+        "closed_form_is_proven": said.closed_form is not None and said.closed_form.is_proven,
         "configurations_total": said.configurations_total,
         "solved_count": said.configurations_total - said.configurations_pruned,
         "milp_count": said.milp_count,

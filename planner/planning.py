@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from planner.ilp.search import ProgressCallback
     from planner.requests.inquiry import Inquiry
 
+_ASKED_SHARE_RATIO = 0.985
+"""Of a job's time for searches; in the rest the plan is explained, and priced again."""
 _ESTIMATED_AT_ONCE = 256
 
 __all__ = [
@@ -122,7 +124,10 @@ def _answer(
 
     request = resolved_request(model, cluster, job)
     inquiry = Inquiry.within(
-        job.limits.solver_seconds, share_ratio=1.0, solver=solver, on_progress=on_progress
+        _ASKED_SHARE_RATIO * job.limits.solver_seconds,
+        share_ratio=1.0,
+        solver=solver,
+        on_progress=on_progress,
     )
     result = attained(request, inquiry=inquiry)
     if isinstance(result, NotFound):

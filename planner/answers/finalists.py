@@ -1,39 +1,42 @@
 """Finalists: plans are simulated before one of them is chosen.
 
 Searches compare closed forms, for which they have bounds. A simulated step may be longer, most of
-all under the interleaved schedule. Where that of the fastest plan is, every kind of plan (degrees
-and schedule) whose closed form says that it may be faster has its best plan simulated as well, and
-the fastest of these is taken. A simpler plan keeps to the tolerance by its simulated step. So it is
-with every plan that is shown or compared: of a frontier, of a size, of fixed degrees.
+all under the interleaved schedule. Where that of the fastest plan is, the best plan of every other
+schedule is simulated as well, and of every kind (degrees and schedule) whose closed form says that
+it may be faster. The fastest of these is taken. A simpler plan keeps to the tolerance by its
+simulated step. So it is with every plan that is shown or compared: of a frontier, of a size, of
+fixed degrees.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.answers.objectives import Attained, attained
 from planner.cost.arrangement import arranged
 from planner.cost.price_list import configuration_of
 from planner.cost.step import predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.problem import DEGREES, Candidate, Found, NotFound
+from planner.ilp.problem import DEGREES, Candidate, Found, Group, Groups, NotFound
 from planner.ilp.settings import RUNNERS_UP
 from planner.proof.verify import RELATIVE_TOLERANCE, differences_from_prediction, objective_value
 from planner.requests.inquiry import Inquiry, Solution, degrees_of
 from planner.requests.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Certificate, ClosedForm, Prediction, Simplicity
-from planner.schema.strategy import Strategy
+from planner.schema.strategy import PipelineSchedule, Strategy
 from planner.space.complexity import features
 
 FINALISTS = 8
 """Kinds of plans that are simulated at most."""
-_KIND = (*DEGREES, "pipeline_schedule", "virtual_pipeline_degree")
+_SCHEDULE = "pipeline_schedule"
+_KIND = (*DEGREES, _SCHEDULE, "virtual_pipeline_degree")
 _TOO_LONG_RATIO = 0.03
 """How much longer than its simulated step a closed form may be (docs/decisions/0005)."""
-_SHARE_RATIO = 0.5
+_SHARE_RATIO = 0.8
+_SCHEDULES_SHARE_RATIO = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +52,51 @@ class Finalist:
         return self.prediction.step_seconds.p50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Race:
     """The fastest plans of their kinds; no plan of another has a closed form below a bound."""
 
-    finalists: tuple[Finalist, ...]
+    request: Request
     left_seconds: float
+    finalists: list[Finalist] = field(default_factory=list)
+    seen: set[Strategy] = field(default_factory=set)
 
     @property
     def fastest(self) -> Finalist:
         """Return the finalist of the shortest step."""
         return min(self.finalists, key=lambda one: one.step_seconds)
+
+    @property
+    def cutoff_seconds(self) -> float:
+        """Return the closed form from which on no plan is likely to be faster than all of these."""
+        return self.fastest.step_seconds * (1.0 + _TOO_LONG_RATIO)
+
+    @property
+    def enough_seconds(self) -> float:
+        """Return the closed form from which on none needs to be known."""
+        accepted = self.request.job.resolved.limits.accepted_gap_ratio
+        return self.fastest.step_seconds * (1.0 - accepted)
+
+    def enough_after(self, group: Group) -> float:
+        """Simulate a plan; return from which closed form on none needs to be known from then on."""
+        self.enter(group)
+        return self.enough_seconds
+
+    def enter(self, group: Group) -> None:
+        """Simulate the best plan of a kind.
+
+        Raises:
+            VerificationError: if the search and the cost model disagree.
+        """
+        if group.strategy not in self.seen:
+            self.seen.add(group.strategy)
+            self.finalists.append(_checked(self.request, group.strategy, group.step_seconds))
+
+    def enter_all(self, answer: Found | NotFound, inquiry: Inquiry) -> None:
+        """Simulate what a search found, as long as there is time."""
+        for group in answer.groups if isinstance(answer, Found) else ():
+            if not inquiry.is_over:
+                self.enter(group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +179,9 @@ def with_simulated_step(answer: Solution) -> Solution:
         VerificationError: if the search and the cost model disagree.
     """
     request, certificate = answer.request, answer.certificate
-    one = _checked(request, answer.strategy, answer.step_seconds)
-    return _solution(
-        request, certificate, _Race(finalists=(one,), left_seconds=certificate.lower_bound_seconds)
-    )
+    race = _Race(request=request, left_seconds=certificate.lower_bound_seconds)
+    race.enter(Group(strategy=answer.strategy, step_seconds=answer.step_seconds))
+    return _solution(request, certificate, race)
 
 
 def _raced_solution(request: Request, found: Found, inquiry: Inquiry) -> Solution:
@@ -164,25 +200,54 @@ def _solution(request: Request, certificate: Certificate, race: _Race) -> Soluti
 
 
 def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: float) -> _Race:
-    """Return the fastest plan, with its rivals where its simulated step leaves room for any."""
+    """Return the fastest plan, with its rivals where its simulated step leaves room for any.
+
+    They are simulated one after another, in the order of their closed forms, until these reach the
+    shortest simulated step; then what else was found on the way. The kind of a plan that is proven
+    to be the fastest is not searched again.
+    """
     job, bound = request.job.resolved, found.certificate.lower_bound_seconds
-    first = _checked(request, found.strategy, found.step_seconds)
-    is_longer = first.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
-    is_enough = first.step_seconds * (1.0 - job.limits.accepted_gap_ratio) <= bound
-    if not is_longer or is_enough or job.objective is Objective.MEMORY:
-        return _Race(finalists=(first,), left_seconds=bound)
+    race = _Race(request=request, left_seconds=bound)
+    race.enter(Group(strategy=found.strategy, step_seconds=found.step_seconds))
+    is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
+    if not is_longer or race.enough_seconds <= bound or job.objective is Objective.MEMORY:
+        return race
+    _race_schedules(race, inquiry, share_ratio=_SCHEDULES_SHARE_RATIO * share_ratio)
+    is_known = bound >= found.step_seconds * (1.0 - RELATIVE_TOLERANCE)
     answer = inquiry.search(
         request,
-        cutoff_seconds=first.step_seconds * (1.0 + _TOO_LONG_RATIO),
-        group_count=FINALISTS,
-        grouped_by=_KIND,
+        cutoff_seconds=race.cutoff_seconds,
+        groups=Groups(
+            count=FINALISTS - is_known,
+            by=_KIND,
+            settle=race.enough_after,
+            enough_seconds=race.enough_seconds,
+            known=_kind(found.strategy) if is_known else None,
+        ),
         share_ratio=share_ratio,
     )
-    rivals: tuple[Finalist, ...] = ()
-    if isinstance(answer, Found):
-        groups = (each for each in answer.groups if _kind(each.strategy) != _kind(found.strategy))
-        rivals = tuple(_checked(request, each.strategy, each.step_seconds) for each in groups)
-    return _Race(finalists=(first, *rivals), left_seconds=max(bound, _left(answer)))
+    race.left_seconds = max(bound, _left(answer))
+    race.enter_all(answer, inquiry)
+    return race
+
+
+def _race_schedules(race: _Race, inquiry: Inquiry, *, share_ratio: float) -> None:
+    """Simulate the best plan of each other schedule.
+
+    Forms of some schedules are too short, and of others too long: more kinds of one may come before
+    all of another than can be simulated.
+    """
+    answer = inquiry.search(
+        race.request,
+        cutoff_seconds=race.cutoff_seconds,
+        groups=Groups(
+            count=len(PipelineSchedule),
+            by=(_SCHEDULE,),
+            known=(race.fastest.strategy.pipeline_schedule,),
+        ),
+        share_ratio=share_ratio,
+    )
+    race.enter_all(answer, inquiry)
 
 
 def _left(answer: Found | NotFound) -> float:
@@ -290,10 +355,14 @@ def _of_steps(
 def _closed_form(certificate: Certificate, race: _Race, fastest: Finalist) -> ClosedForm:
     """Return what was proven of closed forms, and how many plans have other steps than these."""
     is_simulated = fastest.prediction.simulated is not None
+    own = fastest.prediction.closed_form_seconds
+    least = min([own, *(one.prediction.closed_form_seconds for one in race.finalists)])
+    bound = certificate.lower_bound_seconds
     return ClosedForm(
-        step_seconds=fastest.prediction.closed_form_seconds,
-        lower_bound_seconds=certificate.lower_bound_seconds,
-        simulated_count=len(race.finalists) if is_simulated else 0,
+        step_seconds=own,
+        least_seconds=bound if least * (1.0 - RELATIVE_TOLERANCE) <= bound else least,
+        lower_bound_seconds=bound,
+        simulated_count=len({_kind(one.strategy) for one in race.finalists}) if is_simulated else 0,
     )
 
 

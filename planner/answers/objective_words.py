@@ -48,6 +48,14 @@ def proof_words(certificate: Certificate) -> str:
 def _step_words(step: str, certificate: Certificate) -> str:
     """Return what is proven of the step, and of which steps where that matters."""
     said = certificate.closed_form
+    if said is not None and said.is_proven and certificate.status == "feasible":
+        least = format_seconds(said.least_seconds or 0.0)
+        return f"{_bound_words(step, certificate)}; the least closed form, {least}, is proven"
+    return _bound_words(step, certificate)
+
+
+def _bound_words(step: str, certificate: Certificate) -> str:
+    said = certificate.closed_form
     if said is not None and said.simulated_count == 0:
         return f"no configuration is under {step}; the pipeline is too long to be simulated"
     if said is not None and said.simulated_count > 1:

@@ -27,6 +27,7 @@ from planner.cost.price_list import (
 from planner.cost.step import predict_simulated
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
+from planner.schema.plan import Prediction
 from planner.schema.strategy import LayerGroup, PipelineSchedule, Strategy
 from planner.workload.layer import ModelWorkload
 
@@ -87,6 +88,18 @@ def arranged(
         return strategy
     faster = after.simulated.step_seconds < before.simulated.step_seconds
     return other if faster and after.fits else strategy
+
+
+def simulated_plan(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
+) -> tuple[Strategy, Prediction]:
+    """Return the strategy as `arranged`, and its prediction.
+
+    Raises:
+        ValueError: if the strategy or the job is not resolved.
+    """
+    best = arranged(workload, hardware, job, strategy)
+    return best, predict_simulated(workload, hardware, job, best)
 
 
 def _balanced(ranks: list[_Rank]) -> list[_Rank]:

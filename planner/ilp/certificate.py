@@ -50,7 +50,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
     ranked = state.frontier.ranked()
     best = ranked[0]
     lower_bound = state.frontier.lower_bound()
-    groups = tuple(_group(state, one, as_found=as_found) for one in ranked)
+    groups = tuple(group_of(state, one, as_found=as_found) for one in ranked)
     gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
     proven = gap <= PROOF_TOLERANCE
     certificate = Certificate(
@@ -84,8 +84,11 @@ def engines_of(state: State) -> dict[Configuration, str]:
     return {state.configurations.row(index): name for index, name in names.items()}
 
 
-def _group(state: State, best: Best, *, as_found: bool) -> Group:
+def group_of(state: State, best: Best, *, as_found: bool = False) -> Group:
     """Return a plan, in its simplest form with the same step if it is not wanted `as_found`."""
+    known = state.settled.get(state.frontier.groups[best.index])
+    if known is not None and known.step_seconds == best.step_seconds:
+        return known
     instance = best.instance or state.pricing.instance(best.index)
     return Group(
         strategy=strategy_from(

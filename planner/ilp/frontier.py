@@ -34,7 +34,7 @@ from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import Pricing
-from planner.ilp.problem import Problem
+from planner.ilp.problem import ONE_GROUP, Group, Groups, Problem
 from planner.ilp.settings import (
     FINE_ROUNDING,
     PROOF_TOLERANCE,
@@ -164,6 +164,19 @@ class Frontier:
     def incumbent_seconds(self) -> float:
         """Return the step of the best plan, inf without any."""
         return min((best.step_seconds for best in self.best.values()), default=float("inf"))
+
+    def settled(self, key: float) -> list[Best]:
+        """Return the best plans that nothing left of their groups beats, best first.
+
+        Whatever waits in the heap has this key at least.
+        """
+        least: dict[int, float] = {}
+        for index in (*self.left_open, *self.waiting):
+            group = self.groups[index]
+            least[group] = min(self.keys[index], least.get(group, key))
+        order = sorted(self.best.items(), key=lambda item: (item[1].step_seconds, item[1].index))
+        below = 1.0 - PROOF_TOLERANCE
+        return [b for group, b in order if b.step_seconds * below <= least.get(group, key)]
 
     def limit_seconds(self) -> float:
         """Return the step that a plan must be below to matter at all."""
@@ -351,9 +364,10 @@ class State:
     `branchings` are how far each was branched on, None where it has too many loads for that or
     branching can say no more; `turns` how many turns it had; `refused` are those whose best relaxed
     plan does not fit; `branched` are those that were branched on, `programmed`
-    those for which a program was solved. `price_lists` are what layers cost under some. `screens`
-    is how many screens had a limit, `dived_to` the least bound looked into as soon as it was
-    screened.
+    those for which a program was solved; `settled` are the best plans of `groups` that were told,
+    and all below `enough_seconds` is to be known. `price_lists` are what layers cost under some.
+    `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon as it
+    was screened.
     """
 
     problem: Problem
@@ -365,11 +379,14 @@ class State:
     choices: tuple[Choice, ...]
     edges: tuple[Choice, ...]
     not_searched: tuple[str, ...] = ()
+    groups: Groups = ONE_GROUP
+    enough_seconds: float = float("inf")
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)
     programmed: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
+    settled: dict[int, Group] = field(default_factory=dict)
     price_lists: dict[int, PriceList] = field(default_factory=dict)
     screens: int = 0
     dived_to: float = float("inf")
@@ -377,6 +394,8 @@ class State:
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""
+        if min(key, self.frontier.least_left()) >= self.enough_seconds:
+            return True
         accepted = self.problem.job.limits.accepted_gap_ratio
         if accepted <= 0.0 or not self.frontier.best:
             return False

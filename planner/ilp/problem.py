@@ -7,7 +7,7 @@ Result: what a search found, and how sure it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -48,13 +48,19 @@ DEGREES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """How many plans are wanted, each the best of those that have the same in what is named."""
+    """How many plans are wanted, each the best of those that have the same in what is named.
+
+    `settle` is told of each group's best plan as soon as nothing that is left of the group beats
+    it, and of the best of all once half of the time is over. It says in place of `enough_seconds`
+    up to which step all has to be looked into from then on. The group that has `known` of what is
+    named is left out.
+    """
 
     count: int = 1
     by: tuple[str, ...] = DEGREES
-
-
-ONE_GROUP = Groups()
+    settle: Callable[[Group], float] | None = None
+    enough_seconds: float = float("inf")
+    known: tuple[object, ...] | None = None
 
 
 class Wanted(Enum):
@@ -80,6 +86,9 @@ class Group:
 
     strategy: Strategy
     step_seconds: float
+
+
+ONE_GROUP = Groups()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.bound_tightening import reduction
 from planner.ilp.branch_and_bound import branching_of
-from planner.ilp.certificate import engines_of, found_of, shortfalls
+from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
@@ -205,7 +205,7 @@ def search(
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=_first_keys(space, wanted).tolist(),
+            keys=_first_keys(space, wanted, groups).tolist(),
             refine=pricing.quick_bounds_of_alike if space.is_large and not is_whether else None,
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
@@ -216,6 +216,8 @@ def search(
         choices=space.choices,
         edges=space.edges,
         not_searched=listed.not_searched,
+        groups=groups,
+        enough_seconds=groups.enough_seconds,
     )
     if is_whether and cutoff_seconds is None:
         look_for_any(state, _fit)
@@ -236,9 +238,15 @@ def search(
     )
 
 
-def _first_keys(space: PricedSpace, wanted: Wanted) -> Floats:
-    """Return bounds of all steps, 0 where these are no use."""
-    return np.zeros(len(space.configurations)) if wanted is Wanted.WHETHER else space.bounds
+def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups) -> Floats:
+    """Return bounds of all steps, 0 where these are no use, inf of the group that is known."""
+    if wanted is Wanted.WHETHER:
+        return np.zeros(len(space.configurations))
+    if groups.known is None:
+        return space.bounds
+    named = zip(groups.by, groups.known, strict=True)
+    is_known = [getattr(space.configurations, name) == value for name, value in named]
+    return np.where(np.all(is_known, axis=0), np.inf, space.bounds)
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
@@ -251,6 +259,9 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if state.seconds_left <= 0.0 or is_enough:
             frontier.push(index, key)
             return False
+        if _settle(state, key):
+            frontier.push(index, key)
+            return True
         now = time.perf_counter()
         if on_progress is not None and now - told > PROGRESS_SECONDS:
             told = now
@@ -264,6 +275,22 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         else:
             _refine_one(state, index, is_any_welcome=is_any_welcome)
     return True
+
+
+def _settle(state: State, key: float) -> bool:
+    """Tell of plans that are settled, or best at half of the time; return whether that is enough.
+
+    What is left has `key` at least.
+    """
+    frontier, settle = state.frontier, state.groups.settle
+    if settle is None:
+        return False
+    best_of_all = frontier.ranked()[:1] if state.is_half_over and not state.settled else []
+    for best in (*frontier.settled(key), *best_of_all):
+        if frontier.groups[best.index] not in state.settled and key < state.enough_seconds:
+            group = state.settled[frontier.groups[best.index]] = group_of(state, best)
+            state.enough_seconds = min(state.enough_seconds, settle(group))
+    return key >= state.enough_seconds
 
 
 def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
@@ -392,8 +419,8 @@ def _bound(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Give a configuration a turn of branching on its ranks, or of a program where that is over.
 
-    Each turn has more effort than the one before. Where no plan is known to be better than, any
-    plan is looked for first.
+    Each turn has more effort than the one before, up to about a second. Where no plan is known to
+    be better than, any plan is looked for first.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
@@ -410,7 +437,7 @@ def _solve(state: State, index: int) -> None:
     outcome = branching.run(
         limit=limit,
         enough=frontier.next_key(),
-        effort=state.effort(TURN_UNITS * 2**turn),
+        effort=state.effort(min(TURN_UNITS * 2**turn, FITTING_UNITS)),
     )
     if outcome.is_done or outcome.is_stuck:
         state.branchings[index] = None

@@ -48,10 +48,11 @@ SCREENED_AT_ONCE = 256
 PREPARED_AT_ONCE = 64
 """Configurations whose costs are looked up together."""
 TURN_UNITS = 250_000.0
-"""Work of a configuration's first turn of branch and bound; each further turn has twice as much."""
+"""Work of a configuration's first turn of branch and bound; each further one has twice as much."""
 TURN_NODES = 500
 """The same for programs, in nodes of the solver's tree."""
 FITTING_UNITS = 1_000_000.0
+"""Work of looking for any plan, and the most of a turn."""
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 RUNNERS_UP = 4

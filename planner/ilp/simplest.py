@@ -398,8 +398,9 @@ def _ask(part: _Part, quest: _Quest, index: int, counted: int) -> bool:
     asked = _Asked(part=part, quest=quest, index=index, instance=instance)
     is_even_known = asked.solve(most, part.cuts(index), limit=limit)
     limit = quest.limit_of(counted)
-    is_known = bounds.step_seconds() >= limit or asked.solve(most - 1, None, limit=limit)
-    return is_even_known and is_known
+    if bounds.step_seconds() >= limit or len(part.cuts(index)) == 2:  # one stage is never uneven
+        return is_even_known
+    return asked.solve(most - 1, None, limit=limit) and is_even_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,8 +204,12 @@ def _closed_form(certificate: Certificate, fastest: Prediction) -> list[str]:
         return []
     path, found = "certificate.closed_form.step_seconds", fastest.closed_form_seconds
     differences = _unequal(path, said.step_seconds, found)
-    if found < said.lower_bound_seconds * (1.0 - RELATIVE_TOLERANCE):
-        differences.append(f"{path} {found!r} is below its bound {said.lower_bound_seconds!r}")
+    least = found if said.least_seconds is None else said.least_seconds
+    for name, value in ((path, found), ("certificate.closed_form.least_seconds", least)):
+        if value < said.lower_bound_seconds * (1.0 - RELATIVE_TOLERANCE):
+            differences.append(f"{name} {value!r} is below its bound {said.lower_bound_seconds!r}")
+    if least > found * (1.0 + RELATIVE_TOLERANCE):
+        differences.append(f"certificate.closed_form.least_seconds {least!r} is above {found!r}")
     return differences
 
 

@@ -18,7 +18,17 @@ from planner.errors import VerificationError
 from planner.ilp.certificate import search_parts
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import PricedSpace
-from planner.ilp.problem import DEGREES, Candidate, Found, Group, Groups, NotFound, Problem, Wanted
+from planner.ilp.problem import (
+    DEGREES,
+    ONE_GROUP,
+    Candidate,
+    Found,
+    Group,
+    Groups,
+    NotFound,
+    Problem,
+    Wanted,
+)
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
 from planner.ilp.simplest import Price, simplest
@@ -228,7 +238,7 @@ class Inquiry:
             VerificationError: if a strategy does not survive its own recomputation.
         """
         share = max(self.share_ratio, _GROUPS_SHARE_RATIO)
-        found = self.search(request, group_count=group_count, share_ratio=share)
+        found = self.search(request, groups=Groups(count=group_count), share_ratio=share)
         if isinstance(found, NotFound):
             return ()
         return tuple(
@@ -254,8 +264,7 @@ class Inquiry:
         *,
         cutoff_seconds: float | None = None,
         wanted: Wanted = Wanted.FASTEST,
-        group_count: int = 1,
-        grouped_by: tuple[str, ...] = DEGREES,
+        groups: Groups = ONE_GROUP,
         share_ratio: float | None = None,
     ) -> Found | NotFound:
         """Return what `planner.ilp.search` says of the fastest plan, within the time left.
@@ -281,11 +290,11 @@ class Inquiry:
                 solver=self.solver,
                 wanted=wanted,
                 cutoff_seconds=cutoff,
-                groups=Groups(count=group_count, by=grouped_by),
+                groups=groups,
             ),
             seconds=allowed_seconds,
             cutoff_seconds=cutoff_seconds,
-            group_count=group_count,
+            group_count=groups.count,
             only_whether=wanted is Wanted.WHETHER,
         )
 

@@ -173,14 +173,22 @@ class Prediction(Part):
 class ClosedForm(Part):
     """What the search has proven, which compares steps by their closed form.
 
-    The closed form of no plan is below `lower_bound_seconds`; that of the fastest plan is
-    `step_seconds`. Of `simulated_count` kinds of plans, which differ in degrees or schedule, the
-    best was simulated, and of these the fastest taken; 0 where its pipeline is too long for that.
+    The closed form of no plan is below `lower_bound_seconds`, and the least that was found is
+    `least_seconds`: where the two are equal, it is proven to be the least there is. That of the
+    fastest plan is `step_seconds`. Of `simulated_count` kinds of plans, which differ in degrees or
+    schedule, the best that was found was simulated, and of these the fastest taken; 0 where its
+    pipeline is too long for that.
     """
 
     step_seconds: Amount
     lower_bound_seconds: Amount
     simulated_count: Tally
+    least_seconds: Amount | None = later(None)
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether no plan has a closed form below the least that was found."""
+        return self.least_seconds is not None and self.lower_bound_seconds >= self.least_seconds
 
 
 class Simplicity(Part):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from planner.answers.explain import describe_strategy
 from planner.errors import InputError
-from planner.ilp.problem import Found
+from planner.ilp.problem import Found, Groups
 from planner.ilp.search import ProgressCallback
 from planner.planning import estimate, request_id
 from planner.requests.inquiry import Inquiry
@@ -175,7 +175,7 @@ class _Search:
             InputError: if the time was over before a first plan was found.
         """
         found = self.inquiry.search(
-            self.request, group_count=GROUP_COUNT, share_ratio=_FIRST_SHARE_RATIO
+            self.request, groups=Groups(count=GROUP_COUNT), share_ratio=_FIRST_SHARE_RATIO
         )
         if isinstance(found, Found):
             return found, bound_of(self.request, found, group_count=GROUP_COUNT)

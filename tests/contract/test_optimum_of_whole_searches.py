@@ -11,7 +11,7 @@ import pytest
 from planner.cost.step import predict
 from planner.ilp.frontier import State
 from planner.ilp.milp import SolverName
-from planner.ilp.problem import Found, Groups, NotFound, Problem
+from planner.ilp.problem import Found, Group, Groups, NotFound, Problem
 from planner.ilp.search import search
 from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
@@ -183,6 +183,52 @@ def test_groups_are_the_best_plans_of_different_degrees(solver: SolverName) -> N
             assert_is_a_plan(one.problem, group.strategy, group.step_seconds)
         several += len(groups) == 3
     assert several > of_drawn(10, one_of=ONE_OF)
+
+
+def test_groups_are_told_in_order_until_that_is_enough() -> None:
+    """Each once nothing that is left of it beats it; one that is known is left out."""
+    told_count, ended_early = 0, 0
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        expected = one.least_by_degrees()
+        if len(expected) < 3:
+            continue
+        told: list[float] = []
+        enough = 0.5 * (expected[0][0] + expected[1][0])
+
+        def settle(group: Group, told: list[float] = told, enough: float = enough) -> float:
+            told.append(group.step_seconds)
+            return enough
+
+        found = search(one.problem, groups=Groups(count=3, settle=settle))
+        assert isinstance(found, Found), f"job {one.seed}"
+        steps = [step for step, _ in expected[: len(told)]]
+        assert told == pytest.approx(steps, rel=1e-9), f"job {one.seed}"
+        told_count += len(told) > 0
+        assert found.left_seconds >= min(enough, expected[1][0]) / ROUNDING, f"job {one.seed}"
+        ended_early += found.left_seconds < expected[1][0]
+        degrees = degrees_of(found.groups[0].strategy)
+        second = search(one.problem, groups=Groups(known=degrees))
+        assert isinstance(second, Found), f"job {one.seed}"
+        assert second.step_seconds == pytest.approx(expected[1][0], rel=1e-9), f"job {one.seed}"
+        assert degrees_of(second.strategy) != degrees
+    assert told_count > of_drawn(10, one_of=ONE_OF)
+    assert ended_early > 0
+
+
+def test_a_search_that_is_ended_at_half_of_its_time_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it was told of is a plan, and no plan is below what it says of the rest."""
+    monkeypatch.setattr(State, "is_half_over", True)
+    open_count = 0
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        found = search(one.problem, groups=Groups(settle=lambda _group: 0.0))
+        assert isinstance(found, Found) == math.isfinite(one.least), f"job {one.seed}"
+        if isinstance(found, Found):
+            assert_is_a_plan(one.problem, found.strategy, found.step_seconds)
+            assert found.certificate.lower_bound_seconds <= one.least * ROUNDING
+            open_count += found.certificate.status == "feasible"
+    assert open_count > 0
 
 
 def test_a_cutoff_separates_what_counts_from_what_does_not() -> None:

@@ -84,6 +84,8 @@ def test_what_planning_finds_is_accepted_after_a_round_trip(
         ("certificate.simplicity.fastest.head.zero_stage", 0, "certificate.simplicity.fastest: "),
         ("certificate.closed_form.step_seconds", 1.0, "closed_form.step_seconds says 1.0"),
         ("certificate.closed_form.lower_bound_seconds", 1e6, "closed_form.step_seconds"),
+        ("certificate.closed_form.least_seconds", 0.0, "closed_form.least_seconds 0.0 is below"),
+        ("certificate.closed_form.least_seconds", 1e6, "closed_form.least_seconds 1000000.0 is a"),
         ("model.digest", "0" * 64, "model.digest"),
         ("cluster.resolved.node_groups.0.memory_bytes", 2**50, "cluster.digest"),
         ("job.resolved.sequence_length", 1024, "job.digest"),

@@ -96,6 +96,23 @@ def test_the_proof_says_which_steps_it_is_about(lower_seconds, count, words):
     assert proof_words(certificate) == words
 
 
+def test_a_gap_of_the_two_models_is_told_from_one_of_the_search():
+    """A plan takes 3 s, and the least closed form, which none reaches by simulation, is 2 s."""
+    known = ClosedForm(
+        step_seconds=2.5, lower_bound_seconds=2.0, simulated_count=3, least_seconds=2.0
+    )
+    said = a_certificate(
+        status="feasible", gap_ratio=0.3, lower_bound_seconds=2.1, closed_form=known
+    )
+    assert proof_words(said).endswith(
+        "no other is under 2.1 s by the closed form; the least closed form, 2 s, is proven"
+    )
+    unknown = said.model_copy(
+        update={"closed_form": known.model_copy(update={"least_seconds": 2.2})}
+    )
+    assert proof_words(unknown).endswith("no other is under 2.1 s by the closed form")
+
+
 def test_a_plan_of_before_objectives_is_proven_by_its_step():
     certificate = a_certificate(objective=Objective.COST, objective_value=None)
     assert proof_words(certificate) == "no configuration is under 1 s"

@@ -45,6 +45,19 @@ def test_what_cannot_beat_the_best_is_not_open() -> None:
     assert frontier.open_count == 2
 
 
+def test_a_group_is_settled_once_nothing_that_is_left_of_it_beats_its_plan() -> None:
+    """Of what waits apart, by its own group alone."""
+    frontier = a_frontier(1.0, 1.0, 1.0, 5.0, groups=[0, 0, 1, 2], group_count=3)
+    for index, step in ((1, 2.0), (2, 1.5), (3, 6.0)):
+        frontier.offer(index, step, ANY)
+    assert frontier.settled(1.4) == []
+    assert [best.index for best in frontier.settled(2.0)] == [2, 1]
+    frontier.wait(0, 1.2)
+    assert [best.index for best in frontier.settled(2.0)] == [2]
+    frontier.leave_open(3)
+    assert [best.index for best in frontier.settled(9.0)] == [2]
+
+
 def test_nothing_is_looked_at_that_cannot_beat_the_best() -> None:
     frontier = a_frontier(1.0, 2.0)
     frontier.offer(0, 2.0, ANY)
