@@ -105,7 +105,10 @@ class Fields:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise DocumentError(
-                "must be a whole number", field=name, value=value, remedy="write an integer"
+                "must be a whole number",
+                field=name,
+                value=_quoted(value),
+                remedy="write an integer",
             )
         if not minimum <= value <= limit:
             raise DocumentError(
@@ -150,7 +153,7 @@ class Fields:
             raise DocumentError(
                 "must be a positive number",
                 field=self.spelling(name),
-                value=_shown(value) if isinstance(value, int) else value,
+                value=_shown(value) if isinstance(value, int) else _quoted(value),
                 remedy="write a number above 0",
             )
         return float(value)
@@ -193,7 +196,7 @@ class Fields:
             raise DocumentError(
                 "must be true or false",
                 field=self.spelling(name),
-                value=value,
+                value=_quoted(value),
                 remedy="write true or false",
             )
         return value
@@ -354,6 +357,11 @@ def _is_pair(item: object) -> bool:
 
 def _is_index(item: object) -> bool:
     return isinstance(item, int) and not isinstance(item, bool) and item >= 0
+
+
+def _quoted(value: object) -> object:
+    """Return `value`, text in quotes, so that "4" is not told to be 4."""
+    return f'"{value}"' if isinstance(value, str) else value
 
 
 def _shown(value: int) -> int | str:

@@ -13,6 +13,19 @@ _ATTENTION = {
     "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "output_proj", "out_proj", "wqkv", "c_attn",
     "query_key_value", "linear_qkv", "linear_proj", "wq", "wk", "wv", "wo", "w_pack", "attn",
 }  # fmt: skip
+_QUERIES_AND_KEYS = {
+    "qkv_proj",
+    "wqkv",
+    "c_attn",
+    "query_key_value",
+    "linear_qkv",
+    "w_pack",
+    "attn",
+}
+_OUTPUTS = {"o_proj", "output_proj", "out_proj", "wo", "c_proj", "dense", "linear_proj", "attn"}
+_UP = {"up_proj", "gate_up_proj", "w3", "w1", "fc1", "c_fc", "dense_h_to_4h", "linear_fc1"}
+_DOWN = {"down_proj", "w2", "fc2", "c_proj", "dense_4h_to_h", "linear_fc2"}
+_EVERY = {"all", "all-linear", "all_linear", "linear"}
 _ONE_KERNEL_METHODS = {"bnb", "bitsandbytes", "hqq", "eetq", "aqlm"}
 _BITS = (4, 8, 16)
 
@@ -91,16 +104,40 @@ def _place_of_bits(words: Words) -> str:
 
 
 def _targets(words: Words) -> str:
-    """Return which products have adapters, by the names of the modules."""
+    """Return which products have adapters, by the names of the modules.
+
+    That some of them have none is said.
+    """
     given = words.get("lora_targets")
     names = given.split(",") if isinstance(given, str) else given if given is not None else []
     last = {str(name).strip().lower().rpartition(".")[2] for name in names}
     linear, feed_forward = words.flag("lora_everywhere"), words.get("lora_feed_forward")
     everything = linear or bool(feed_forward)
     if everything or (last and not last <= _ATTENTION):
-        return "all"
+        whole = linear or bool(last & _EVERY) or not last
+        whole = whole or (_is_whole_attention(last) and (feed_forward or _has_both_ends(last)))
+        return _priced_as("all", "every product", words, is_whole=bool(whole))
     if not last:
         words.said.append(
             f"{words.place('lora_targets')} is not given: adapters on the products of attention"
         )
-    return "attention"
+        return "attention"
+    is_whole = _is_whole_attention(last)
+    return _priced_as("attention", "every product of attention", words, is_whole=is_whole)
+
+
+def _priced_as(targets: str, what: str, words: Words, *, is_whole: bool) -> str:
+    if not is_whole:
+        words.said.append(
+            f"{words.place('lora_targets')} names some products: adapters on {what} are priced"
+        )
+    return targets
+
+
+def _is_whole_attention(names: set[str]) -> bool:
+    apart = all(names & one for one in ({"q_proj", "wq"}, {"k_proj", "wk"}, {"v_proj", "wv"}))
+    return (apart or bool(names & _QUERIES_AND_KEYS)) and bool(names & _OUTPUTS)
+
+
+def _has_both_ends(names: set[str]) -> bool:
+    return bool(names & _UP) and bool(names & _DOWN)

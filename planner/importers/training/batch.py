@@ -28,6 +28,8 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
         given = setting.micro_batch_size or _micro_batch(words, setting, data)
         return setting.global_batch_size, given or 1
     steps = words.optional_size(_STEPS)
+    waves = _pipeline_micro_batches(words)
+    steps = steps if waves == 1 else (steps or 1) * waves
     batch = words.optional_size(_GLOBAL)
     if batch is not None:
         batch *= words.size("samples_per_prompt", 1)
@@ -81,15 +83,36 @@ def _micro_batch_by_device(words: Words, setting: Setting, data: int) -> int | N
     share = words.number("micro_batch_per_device")
     if share is None:
         return None
-    found = share * setting.device_count / data
+    found = share * setting.device_count / data / _pipeline_micro_batches(words)
     if found != int(found) or found < 1:
         raise DocumentError(
             f"gives each of {data} data-parallel ranks {found:g} sequences",
             field=words.place("micro_batch_per_device"),
             value=share,
-            remedy=f"use a multiple of {data}/{setting.device_count}",
+            remedy=f"use a multiple of {data * _pipeline_micro_batches(words)}"
+            f"/{setting.device_count}",
         )
     return int(found)
+
+
+def _pipeline_micro_batches(words: Words) -> int:
+    """Return into how many micro-batches a pipeline divides what is accumulated once.
+
+    As many as it has stages where the file leaves it open (MaxText).
+    """
+    stages = words.size("pipeline", 1, minimum=0)
+    if stages <= 1 or "pipeline_micro_batches" not in words.places:
+        return 1
+    given = words.size("pipeline_micro_batches", -1, minimum=-1)
+    count = stages if given == -1 else max(given, 1)
+    if count % stages:
+        raise DocumentError(
+            f"must be a multiple of the pipeline's {stages} stages",
+            field=words.place("pipeline_micro_batches"),
+            value=count,
+            remedy=f"use a multiple of {stages}",
+        )
+    return count
 
 
 def micro_batch_by_tokens(words: Words) -> int | None:

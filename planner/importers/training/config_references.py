@@ -19,6 +19,7 @@ from planner.importers.training.scalar_text import scalar
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _DEPTH = 8
 _LENGTH_LIMIT = 2**12
+_TWO_WAYS = re.compile(r"-\d+")  # `${TP:-1}`: 1 as a shell has it, -1 as Primus has it
 _PRODUCTS = {"mul", "multiply"}
 _WITH_DEFAULT = {"oc.select", "oc.env", "env"}
 _UNKNOWN = object()
@@ -66,7 +67,9 @@ def _looked_up(body: str, root: Mapping[str, Any], path: str) -> Any:
         key, comma, default = rest.partition(",")
         found = _at(key.strip(), root, path) if name == "oc.select" else _UNKNOWN
         return scalar(default.strip()) if found is _UNKNOWN and comma else found
-    return scalar(rest) if name.isupper() else _UNKNOWN
+    if not name.isupper() or _TWO_WAYS.fullmatch(rest):
+        return _UNKNOWN
+    return scalar(rest)
 
 
 def _at(name: str, root: Mapping[str, Any], path: str) -> Any:

@@ -12,6 +12,7 @@ from planner.errors import DocumentError
 from planner.importers.training.config import Setting, TrainingConfig
 from planner.importers.training.deepspeed import read_deepspeed
 from planner.importers.training.numerics import precision_of
+from planner.importers.training.scalar_text import with_numbers
 from planner.importers.training.sharding import checkpointing_of
 from planner.importers.training.words import Words
 from planner.schema.document import read_fields
@@ -34,7 +35,8 @@ def deepspeed_fields(words: Words, setting: Setting) -> Mapping[str, Any] | None
         return given or None
     file = _found(str(given), setting.folder)
     if file is not None:
-        return read_fields(file)
+        inside: dict[str, Any] = with_numbers(read_fields(file))
+        return inside
     stage = _STAGE.search(Path(str(given)).name.lower())
     if stage is None or "deepspeed_by_name" not in words.fixed:
         raise DocumentError(
@@ -78,6 +80,7 @@ def read_inside(fields: Mapping[str, Any], words: Words, setting: Setting) -> Tr
         DocumentError: naming the key, its value and the remedy.
     """
     own = {name: value for name, value in fields.items() if value != "auto"}
+    _require_agreement(own, words)
     own.setdefault(_MICRO, words.size("micro_batch", 1))
     own.setdefault(_STEPS, words.size("accumulation", 1))
     _fill_precision(own, words)
@@ -102,6 +105,22 @@ def read_inside(fields: Mapping[str, Any], words: Words, setting: Setting) -> Tr
     if "gradient_clipping" not in own:
         del job["gradient_clipping"]
     return replace(config, strategy=strategy, assumptions=said, job=job)
+
+
+def _require_agreement(own: Mapping[str, Any], words: Words) -> None:
+    """Raise where both files say a batch, and not the same, which the trainer refuses as well.
+
+    Raises:
+        DocumentError: naming the trainer's key.
+    """
+    for name, word in ((_MICRO, "micro_batch"), (_STEPS, "accumulation")):
+        if word in words and own.get(name) not in (None, words.size(word)):
+            raise DocumentError(
+                f"contradicts {name} of its DeepSpeed configuration, {own[name]}",
+                field=words.place(word),
+                value=words.size(word),
+                remedy='write "auto" there, or the same number in both',
+            )
 
 
 def _fill_precision(own: dict[str, Any], words: Words) -> None:

@@ -26,6 +26,7 @@ from planner.importers.training.formats.registry import format_of, known_format_
 from planner.importers.training.hugging_face import is_accelerate, read_accelerate
 from planner.importers.training.megatron import read_megatron
 from planner.importers.training.python_fields import python_fields
+from planner.importers.training.scalar_text import with_numbers
 from planner.importers.training.settings import read_format
 from planner.importers.training.shell_words import shell_words
 from planner.importers.training.torchtitan import read_torchtitan_python, read_torchtitan_toml
@@ -152,7 +153,8 @@ def config_from_fields(
     """
     if _megatron_arguments(fields):
         return read_megatron(_megatron_arguments(fields), setting, source=source)
-    fields = with_bases(fields, setting.folder)
+    own = with_bases(fields, setting.folder)
+    fields = with_numbers(own)
     if is_accelerate(fields):
         return read_accelerate(fields, setting, text=text)
     leaves = leaves_of(fields)
@@ -176,8 +178,8 @@ def config_from_fields(
             value=", ".join(map(str, list(fields)[:6])),
             remedy=_REMEDY,
         )
-    nested = fields.get("strategy")
-    chosen = nested if isinstance(nested, dict) else fields
+    nested = own.get("strategy")
+    chosen = nested if isinstance(nested, dict) else own
     return TrainingConfig(
         format="meshwright", strategy=Strategy.from_fields(chosen, source=source), job={}
     )

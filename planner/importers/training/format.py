@@ -9,6 +9,7 @@ known, and what is given under one is said to be ignored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -50,6 +51,28 @@ _ANYWHERE = frozenset(
         "train_steps",
         "val_files",
         "weight_decay",
+    ]
+)
+
+# What a step has and no table prices, by the names that Megatron-Core and what is built on it use.
+UNPRICED_ANYWHERE: Mapping[str, str] = {
+    "moe_shared_expert_overlap": "the shared expert is priced beside no exchange",
+    "tp_comm_overlap": "products and messages of tensor parallelism are priced one by one",
+    "use_precision_aware_optimizer": "its states are priced in 32 bits",
+}
+# Names that are told where they stand in a section whose keys are passed over otherwise.
+_OF_A_STEP = re.compile(
+    r"(?:^|[._])(?:fp8|float8|mxfp8|peft|lora|attn|attention|compile|offload|recompute|freeze"
+    r"|checkpointing|quantiz\w+|optimizer|implementation|precision|dtype|accumulation|clip\w*"
+    r"|micro_batch\w*)(?:[._]|$)"
+)
+# Sections of other models, of sampling, of data and of files, whose keys have such names too.
+_OF_OTHERS = frozenset(
+    [
+        *("checkpoint", "checkpointer", "checkpointing", "checkpoints", "data", "data_stages"),
+        *("dataset", "datasets", "test_datasets", "train_loader", "eval_loader", "tokenizer"),
+        *("critic", "ref", "reward", "reward_model", "rollout", "generation", "teacher", "env"),
+        *("logger", "profiler", "scheduler", "validation"),
     ]
 )
 
@@ -122,8 +145,12 @@ def words_of(table: Format, fields: Mapping[str, Any]) -> Words:
     for path, value in _leaves(fields, frozenset(table.sets)):
         if _plain(path) in table.sets:
             _take(table, words, path, resolved(value, fields, path))
-        elif _is_open(table, words, path, value) and not _is_beside(_plain(path), beside):
+        elif not _is_open(table, words, path, value):
+            continue
+        elif not _is_beside(_plain(path), beside):
             _require_spelled(table, path)
+            unknown.append(path)
+        elif _sounds_like_a_step(_plain(path), beside) and not _is_off(value):
             unknown.append(path)
     if unknown:
         words.said.append(_unknown(table.title, unknown))
@@ -142,7 +169,8 @@ def _is_open(table: Format, words: Words, path: str, value: Any) -> bool:
     key = _plain(path)
     if is_absent(value) or key == PROGRAM:
         return False
-    remedy, meaning = _covering(key, table.refused), _covering(key, table.unpriced)
+    remedy = _covering(key, table.refused)
+    meaning = _covering(key, table.unpriced) or UNPRICED_ANYWHERE.get(key.rpartition(".")[2])
     if remedy is not None and not _is_off(value):
         raise DocumentError("is not modelled", field=path, value=value, remedy=remedy)
     if meaning is not None and not _is_off(value):
@@ -182,6 +210,13 @@ def _beside_of(table: Format) -> frozenset[str]:
 
 def _is_beside(key: str, names: frozenset[str]) -> bool:
     return key.rpartition(".")[2] in _ANYWHERE or any(one in names for one in _sections(key))
+
+
+def _sounds_like_a_step(key: str, beside: frozenset[str]) -> bool:
+    """Return whether a key in a section that is passed over whole is named like part of a step."""
+    section = next((one for one in _sections(key) if one in beside), key)
+    inner = key[len(section) + 1 :]
+    return bool(_OF_A_STEP.search(inner)) and not _OF_OTHERS & {*key.split(".")}
 
 
 def _covering(key: str, keys: Mapping[str, str]) -> str | None:

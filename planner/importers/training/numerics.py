@@ -61,6 +61,8 @@ _OPTIMIZERS = {
 }
 
 
+# Attention of products and a softmax: transformers, Megatron-Core, llm-foundry, MaxText.
+_UNFUSED = {"eager", "math", "unfused", "attnbackend.unfused", "torch", "dot_product"}
 # torchtune's, and in how many chunks unless it is told
 _CHUNKED_LOSS = re.compile(r"chunkedoutputloss$|\.linearcrossentropyloss$")
 _LOSS_CHUNK_COUNT = 8
@@ -155,7 +157,7 @@ def kernels_of(words: Words) -> dict[str, Any]:
     if _CHUNKED_LOSS.search(words.text("loss") or ""):
         job["loss_chunk_count"] = words.size("loss_chunks", _LOSS_CHUNK_COUNT)
         job["fused_loss"] = compiled
-    if words.text("attention") in {"eager", "math"}:
+    if words.text("attention") in _UNFUSED:
         job["fused_attention"] = False
     if words.get("clipping") is not None:
         job["gradient_clipping"] = bool(words.number("clipping"))

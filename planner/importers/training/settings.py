@@ -173,6 +173,7 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
     )
     degree = words.place("pipeline")
     require_one_decoder(setting, pipeline=size["pipeline"], field_name=degree)
+    _require_one_round(words, setting, size["pipeline"])
     virtual, schedule = _schedule(words, size["pipeline"])
     return {
         "tensor_parallel_degree": size["tensor"],
@@ -187,6 +188,33 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
         "expert_parallel_degree": size["expert"],
         "expert_tensor_parallel_degree": words.optional_size("expert_tensor"),
     }, data
+
+
+def _require_one_round(words: Words, setting: Setting, pipeline: int) -> None:
+    """Raise if a micro-batch passes a pipeline's stages several times, as in MaxText's circles.
+
+    Raises:
+        DocumentError: naming the layers of a stage, or those that the pipeline has.
+    """
+    word, blocks = "pipeline_layers_per_stage", setting.graph.block_count
+    if pipeline == 1 or word not in words.places:
+        return
+    each, pipelined = words.size(word), words.size("pipelined_layers", -1, minimum=-1)
+    if pipelined not in (-1, blocks):
+        raise DocumentError(
+            f"leaves layers outside of the pipeline, and the model has {blocks}",
+            field=words.place("pipelined_layers"),
+            value=pipelined,
+            remedy="use -1",
+        )
+    if each * pipeline != blocks:
+        raise DocumentError(
+            f"makes {pipeline} stages pass {blocks / (each * pipeline):g} times, and once is "
+            "modelled",
+            field=words.place(word),
+            value=each,
+            remedy=f"use {blocks // pipeline}, or a pipeline that divides {blocks} layers",
+        )
 
 
 def _schedule(words: Words, pipeline: int) -> tuple[int, PipelineSchedule]:

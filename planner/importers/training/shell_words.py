@@ -7,9 +7,10 @@ are found in commands, in arrays and in quoted strings. What only a run could de
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.errors import DocumentError
@@ -21,7 +22,7 @@ _ASSIGNMENT = re.compile(
     re.MULTILINE,
 )
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
-_ARITHMETIC = re.compile(r"\$\(\(([\d\s+*/%()-]{1,200})\)\)")
+_ARITHMETIC = re.compile(r"\$\(\(([\d\s+*/%()<>-]{1,200})\)\)")
 _HERE_DOCUMENT = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?^\s*\2[ \t]*$", re.MULTILINE | re.DOTALL
 )
@@ -31,6 +32,17 @@ _FLAG = re.compile(r"--[a-z][\w-]*")
 _TEXT_LIMIT = 4 * 2**20
 _VALUE_LIMIT = 2**12
 _DEPTH = 4
+_BITS = 64  # of the shell's own numbers
+_OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +167,10 @@ def _computed(match: re.Match[str]) -> str:
 def _number(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
-    if isinstance(node, ast.BinOp):
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         left, right = _number(node.left), _number(node.right)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
-        if isinstance(node.op, ast.Div | ast.FloorDiv):
-            return left // right
-        if isinstance(node.op, ast.Mod):
-            return left % right
+        if not isinstance(node.op, ast.LShift | ast.Pow) or 0 <= right < _BITS:
+            return _OPERATIONS[type(node.op)](left, right)
     raise ValueError("is no arithmetic of whole numbers")
 
 

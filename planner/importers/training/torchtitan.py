@@ -56,6 +56,7 @@ _SCHEDULES = {
     "zbvzerobubble": PipelineSchedule.ZB_V,
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
+_FLOAT8 = "float8"
 _SECTIONS = ("training", "parallelism", "activation_checkpoint", "compile", "experimental")
 
 
@@ -82,15 +83,24 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
     said += words_of(TORCHTITAN_KEYS, {**fields, **sections}).said
     model = fields.get("model")
     said += require_flavor(model if isinstance(model, dict) else {}, setting.graph)
-    return _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
+    config = _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
+    in_8_bits = any(_FLOAT8 in name for name in _converter_names(fields))
+    if in_8_bits and config.job["precision"] == "bf16":
+        return replace(config, job={**config.job, "precision": "fp8"})
+    return config
 
 
 def _converters(fields: Mapping[str, Any]) -> list[str]:
-    """Return that what converters of the model make of products is not priced."""
+    """Return what is said of converters of the model that are priced as nothing."""
+    names = [name for name in _converter_names(fields) if _FLOAT8 not in name]
+    listed = ", ".join(names)
+    return [f"model.converters {listed}: products are priced in bf16"] if names else []
+
+
+def _converter_names(fields: Mapping[str, Any]) -> list[str]:
     model = fields.get("model")
     given = model.get("converters") if isinstance(model, dict) else None
-    names = ", ".join(map(str, given)) if isinstance(given, list) else ""
-    return [f"model.converters {names}: products are priced in bf16"] if names else []
+    return list(map(str, given)) if isinstance(given, list) else []
 
 
 def read_torchtitan_python(
@@ -315,6 +325,12 @@ class _Reading:
             return ActivationCheckpointing.NONE, int(option)
         return ActivationCheckpointing(mode), 0
 
+    def _compiles_the_model(self) -> bool:
+        """Return whether blocks are compiled, and not the loss alone."""
+        own = self.section("compile")
+        components = own.texts("components")
+        return own.flag("enable", False) and (components is None or "model" in components)
+
     def _job(self, data: int) -> dict[str, object]:
         training = self.section("training")
         local = training.size("local_batch_size", 8)
@@ -324,7 +340,7 @@ class _Reading:
             "global_batch_size": self._stated_batch(local * data),
             "sequence_length": training.size("seq_len", 2048),
             "precision": "fp32" if whole else "bf16",
-            "fused_elementwise": self.section("compile").flag("enable", False),
+            "fused_elementwise": self._compiles_the_model(),
         }
         if training.text("dtype") == "bfloat16":
             job["states_in_16_bits"] = True

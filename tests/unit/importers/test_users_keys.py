@@ -179,9 +179,23 @@ def test_a_function_of_another_file_is_said_not_to_be_read():
     assert any("llama3_70b()" in said for said in of_function("elsewhere").assumptions)
 
 
-def test_converters_of_a_model_are_said_not_to_be_priced():
-    config = read("[model]\nconverters=['float8']\n[training]\nlocal_batch_size=1\n", ".toml")
-    assert "model.converters float8: products are priced in bf16" in config.assumptions
+@pytest.mark.parametrize(
+    ("name", "priced", "said"),
+    [("float8", "fp8", False), ("quantize.linear.float8", "fp8", False), ("mx", "bf16", True)],
+)
+def test_a_converter_to_8_bits_is_priced_and_another_said_not_to_be(name, priced, said):
+    config = read(f"[model]\nconverters=['{name}']\n[training]\nlocal_batch_size=1\n", ".toml")
+    assert config.job["precision"] == priced
+    told = f"model.converters {name}: products are priced in bf16" in config.assumptions
+    assert told is said
+
+
+def test_a_compiled_loss_alone_fuses_no_blocks():
+    whole, loss = (
+        read(f"[training]\nlocal_batch_size=1\n[compile]\nenable=true\n{given}", ".toml")
+        for given in ("", "components=['loss']\n")
+    )
+    assert (whole.job["fused_elementwise"], loss.job["fused_elementwise"]) == (True, False)
 
 
 def test_a_schedule_in_a_file_of_its_own_is_refused():

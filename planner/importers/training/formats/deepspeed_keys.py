@@ -23,7 +23,7 @@ _READ = """
 _BESIDE = """
     prescale_gradients gradient_predivide_factor sparse_gradients amp
     zero_allow_untested_optimizer zero_force_ds_cpu_optimizer steps_per_print wall_clock_breakdown
-    dump_state flops_profiler autotuning sparse_attention data_efficiency curriculum_learning
+    dump_state flops_profiler autotuning data_efficiency curriculum_learning
     tensorboard wandb csv_monitor comet monitor_config comms_logger checkpoint
     elasticity aio eigenvalue disable_allgather
     memory_breakdown
@@ -85,7 +85,7 @@ DEEPSPEED_KEYS = Format(
         "communication_data_type": "messages are priced in the format of gradients",
         "seq_parallel_communication_data_type": "messages are priced in the format of rows",
         "fp32_allreduce": "messages are priced in the format of gradients",
-        "sparse_attention.mode": "attention is priced whole",
+        "sparse_attention": "attention is priced whole",
         "curriculum_learning.enabled": "steps of whole sequences are priced",
         "data_efficiency.enabled": "steps of whole sequences are priced",
         "elasticity.enabled": "the batch is priced as the file or the job says it",

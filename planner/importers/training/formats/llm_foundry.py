@@ -44,6 +44,7 @@ LLM_FOUNDRY = Format(
         "compile_config": "compile",
         "model.n_layers": "layers",
         "model.d_model": "width",
+        "model.attn_config.attn_impl": "attention",
     },
     unpriced={
         "algorithms.low_precision_layernorm": "norms are priced as the stack has them",

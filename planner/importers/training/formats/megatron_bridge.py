@@ -37,8 +37,8 @@ MEGATRON_BRIDGE = Format(
     },
     beside="model._target_ train dataset scheduler logger checkpoint tokenizer rng profiling "
     "dist comm_overlap nvrx_straggler ft optimizer.lr optimizer.min_lr optimizer.weight_decay "
-    "optimizer.adam_beta1 optimizer.adam_beta2 optimizer.adam_eps optimizer.clip_grad "
-    "optimizer.use_precision_aware_optimizer optimizer.bf16 optimizer.fp16 peft.alpha "
+    "optimizer.adam_beta1 optimizer.adam_beta2 optimizer.adam_eps "
+    "optimizer.bf16 optimizer.fp16 peft.alpha "
     "ddp.overlap_param_gather ddp.grad_reduce_in_fp32 ddp.check_for_nan_in_grad "
     "ddp.average_in_collective ddp.align_param_gather ddp._target_ optimizer._target_ _target_ "
     "validation model.cpu_offloading " + beside_under("model", "ddp", "optimizer"),

@@ -33,6 +33,7 @@ MODEL = {
     "moe_token_dispatcher_type": "--moe-token-dispatcher-type",
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
+    "attention_backend": "attention",
     "attention_dropout": "--attention-dropout",
     "hidden_dropout": "--hidden-dropout",
 }
@@ -49,14 +50,15 @@ STATES = {
     "data_parallel_sharding_strategy": "--data-parallel-sharding-strategy",
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
     "optimizer_offload_fraction": "--optimizer-offload-fraction",
+    "clip_grad": "clipping",
 }
 NUMBERS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 # Keys of the model, the schedule of the learning rate, logging, data and kernels of Megatron-Core.
 BESIDE = """
     account_for_mtp add_bias_linear add_position_embedding adam_beta1 adam_beta2 adam_eps
-    apply_layernorm_1p apply_query_key_layer_scaling apply_rope_fusion attention_backend
+    apply_layernorm_1p apply_query_key_layer_scaling apply_rope_fusion
     attention_softmax_in_fp32 average_in_collective batch_p2p_comm bias
-    bias_activation_fusion bias_dropout_fusion bias_gelu_fusion ckpt_format clip_grad
+    bias_activation_fusion bias_dropout_fusion bias_gelu_fusion ckpt_format
     cross_entropy_fusion_impl cross_entropy_loss_fusion data_cache_path data_path dataloader_type
     decoupled_lr deterministic_mode disable_bias_linear distribute_saved_activations
     end_weight_decay eval_interval eval_iters ffn_hidden_size finetune gradient_accumulation_fusion
@@ -72,12 +74,11 @@ BESIDE = """
     overlap_param_gather parallel_output params_dtype persist_layer_norm pipeline_dtype
     position_embedding_type qk_layernorm rope_fusion rotary_base rotary_percent
     save save_interval seed share_embeddings_and_output_weights split start_weight_decay swiglu
-    tensorboard_dir tokenizer_model tokenizer_type tp_comm_overlap train_iters train_samples
+    tensorboard_dir tokenizer_model tokenizer_type train_iters train_samples
     transformer_impl untie_embeddings_and_output_weights use_flash_attn
-    use_precision_aware_optimizer
     use_te_rng_tracker vocab_size weight_decay weight_decay_incr_style num_moe_layers
     moe_router_dtype moe_router_bias_update_rate moe_router_score_function moe_z_loss_coeff
-    moe_shared_expert_overlap moe_shared_expert_intermediate_size moe_ffn_hidden_size
+    moe_shared_expert_intermediate_size moe_ffn_hidden_size
 """
 
 

@@ -23,10 +23,11 @@ _READ = {
     "parallelism": _PARALLELISM,
     "training": _TRAINING,
     "activation_checkpoint": "mode selective_ac_option",
-    "compile": "enable",
+    "compile": "enable components",
     "model": "flavor converters",
 }
 _KEPT = "activation_checkpoint"
+_FLOAT8 = "products are in 8 bits where model.converters says so, scaled as torchao does by itself"
 TORCHTITAN_KEYS = Format(
     name="torchtitan",
     title="torchtitan",
@@ -46,11 +47,14 @@ TORCHTITAN_KEYS = Format(
         "training.mixed_precision_reduce": "gradients are priced as reduced in 32 bits",
         "activation_checkpoint.memory_budget": "is not priced",
         "optimizer.early_step_in_backward": "the optimizer is priced after backward",
+        "float8": _FLOAT8,
+        "quantize": _FLOAT8,
+        "mx": "products in blocks of 8 bits are priced in 16",
         "experimental.custom_import": "what it changes is not known",
     },
     beside=f"""
         job profiling metrics checkpoint lr_scheduler comm fault_tolerance memory_estimation
-        validation float8 mx quantize debug optimizer fine_tuning
+        validation debug optimizer fine_tuning
         model.name model.tokenizer_path model.hf_assets_path model.print_after_conversion
         model.norm_type model.tokenizer_type model.tokenizer_backend
         training.dataset training.dataset_path training.max_norm training.steps training.gc_freq
@@ -58,7 +62,7 @@ TORCHTITAN_KEYS = Format(
         training.disable_cuda_graphs
         parallelism.context_parallel_load_balancer parallelism.enable_fsdp_symm_mem
         parallelism.full_dtensor parallelism.expert_parallel_comm_backend
-        compile.components compile.backend compile.model compile.loss compile.fullgraph
+        compile.backend compile.model compile.loss compile.fullgraph
         {_KEPT}.per_op_sac_force_recompute_mm_shapes_by_fqns {_KEPT}.early_stop
         {_KEPT}.visualize_memory_budget_pareto {_KEPT}.preserve_rng_state
         {_KEPT}.determinism_check {_KEPT}.debug

@@ -48,6 +48,7 @@ TORCHTUNE = Format(
         "model.use_dora": "lora_dora",
         "loss._component_": "loss",
         "loss.num_output_chunks": "loss_chunks",
+        "enable_fp8_training": "fp8",
     },
     unpriced={
         "optimizer_in_bwd": "the optimizer's steps within backward are priced after it",
@@ -61,7 +62,7 @@ TORCHTUNE = Format(
         log_every_n_steps log_peak_memory_stats log_level device profiler model.lora_alpha
         enable_async_checkpointing packed run_val_every_n_steps dataset_val batch_size_val
         cudnn_deterministic_mode num_warmup_steps tensor_parallel_plan save_last_epoch_only
-        keep_last_n_checkpoints enable_fp8_training fp8_recipe_name
+        keep_last_n_checkpoints fp8_recipe_name
         activation_offloading_use_streams
     """,
     assumed={"accumulation": 1},

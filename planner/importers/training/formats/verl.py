@@ -36,6 +36,8 @@ _STEP = {
     f"{_MODEL}.target_modules": "lora_targets",
     f"{_MODEL}.use_liger": "liger",
     f"{_MODEL}.use_fused_kernels": "fused_loss",
+    f"{_MODEL}.override_config.attn_implementation": "attention",
+    f"{_ACTOR}.optim.optimizer": "optimizer",
 }
 _BESIDE = f"""
     actor_rollout_ref.rollout actor_rollout_ref.ref actor_rollout_ref.hybrid_engine
