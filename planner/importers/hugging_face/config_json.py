@@ -67,8 +67,34 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         graph = reader.read(Fields(config, aliases=reader.aliases), name)
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
-    graph = with_activation(graph, config)
+    graph = _with_storage(with_activation(graph, config), config)
     return graph if reader.reads_head else with_decoder_head(graph, Fields(config))
+
+
+def _with_storage(graph: ModelGraph, config: Mapping[str, Any]) -> ModelGraph:
+    """Return the graph with a line on weights that are stored in fewer bits than they train in.
+
+    Raises:
+        UnsupportedModelError: if heads are pruned away, whose layers then differ.
+    """
+    if config.get("pruned_heads"):
+        raise UnsupportedModelError(
+            "leaves some layers fewer heads, which is not read",
+            field="pruned_heads",
+            value=str(config["pruned_heads"])[:_LENGTH_LIMIT],
+            remedy="trace the model with `meshwright trace --transformers config.json`",
+        )
+    text = config.get("text_config")
+    inner = text.get("quantization_config") if isinstance(text, Mapping) else None
+    stored = config.get("quantization_config") or inner
+    if not isinstance(stored, Mapping):
+        return graph
+    method = str(stored.get("quant_method", "of no method"))[:_LENGTH_LIMIT]
+    said = (
+        f"quantization_config ({method}) is how the weights are stored, and not priced: a base in "
+        "4 or 8 bits under adapters is the job's adapters.base_bits"
+    )
+    return graph.model_copy(update={"assumptions": (*graph.assumptions, said)})
 
 
 def _missing(model_type: object) -> str:

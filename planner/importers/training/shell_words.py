@@ -169,7 +169,8 @@ def _number(node: ast.expr) -> int:
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         left, right = _number(node.left), _number(node.right)
-        if not isinstance(node.op, ast.LShift | ast.Pow) or 0 <= right < _BITS:
+        bounded = 0 <= right < _BITS and abs(left) < 2**_BITS
+        if bounded or not isinstance(node.op, ast.LShift | ast.Pow):
             return _OPERATIONS[type(node.op)](left, right)
     raise ValueError("is no arithmetic of whole numbers")
 

@@ -243,3 +243,23 @@ def test_layers_of_a_gpt_neo_must_all_be_named():
 def test_pairs_of_another_shape_are_refused():
     sizes = {"num_layers": 4, "num_heads": 4, "num_hidden_layers": ..., "num_attention_heads": ...}
     assert refusal("gpt_neo", **sizes, attention_types=[["global", 3]]).field == "attention_types"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_weights_that_are_stored_in_fewer_bits_are_told(nested):
+    stored = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    fields = {**fields_of("llama"), **({} if nested else stored)}
+    if nested:
+        vision = {"model_type": "clip_vision_model", **SIZES, "image_size": 32, "patch_size": 8}
+        fields = {
+            "model_type": "llava",
+            "text_config": {**fields, **stored},
+            "vision_config": vision,
+        }
+    said = model_from_fields(fields, name="it").assumptions
+    assert any(one.startswith("quantization_config (gptq) is how") for one in said)
+
+
+def test_pruned_heads_are_refused_and_none_are_not():
+    assert refusal("llama", pruned_heads={"0": [1]}).field == "pruned_heads"
+    assert not model_from_fields({**fields_of("llama"), "pruned_heads": {}}, name="it").assumptions

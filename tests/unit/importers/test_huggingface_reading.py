@@ -230,7 +230,6 @@ def test_keys_that_change_no_shape_are_passed_over():
         "architectures": ["LlamaForCausalLM"],
         "auto_map": {"AutoModel": "evil.Model"},
         "rope_scaling": {"type": "yarn", "factor": 4.0},
-        "quantization_config": {"bits": 8},
         "torch_dtype": "bfloat16",
         "pretraining_tp": 1,
         "n_group": "not for llama",

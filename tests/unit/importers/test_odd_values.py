@@ -117,8 +117,9 @@ def test_powers_and_shifts_of_the_shell_are_done(arithmetic, found):
     assert read(script, ".sh").job["sequence_length"] == found
 
 
-def test_a_shift_beyond_all_numbers_ends_at_once():
-    script = "python pretrain_gpt.py --micro-batch-size 1 --seq-length $((1<<99999999))\n"
+@pytest.mark.parametrize("power", ["1<<99999999", "9**9**9", f"{'(' * 8}9{'**63)' * 8}"])
+def test_a_power_beyond_all_numbers_ends_at_once(power):
+    script = f"python pretrain_gpt.py --micro-batch-size 1 --seq-length $(({power}))\n"
     with pytest.raises(DocumentError, match="--seq-length"):
         read(script, ".sh")
 
