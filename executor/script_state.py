@@ -14,11 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_leaves
 
 from executor.agreement import everyone, together
 from executor.errors import CheckpointError, ModelMismatchError
 from executor.randomness import generator_states, restore_generators
+from executor.schedulers import load_scheduler
 
 
 @runtime_checkable
@@ -63,7 +65,7 @@ class ScriptState:
                 )
             self._objects[name] = item
             if name in self._read:
-                item.load_state_dict(self._read[name])
+                _load(item, self._read[name])
 
     def gathered(self) -> dict[str, Any]:
         """Return the states of all objects and generators; a collective call.
@@ -102,11 +104,19 @@ class ScriptState:
                     value=type(item).__qualname__,
                     remedy="keep after trainer.load() what is to begin anew",
                 )
-            item.load_state_dict(self._read[name])
+            _load(item, self._read[name])
         generators = stored["generators"]
         if generators:
             rank = distributed.get_rank()
             restore_generators(generators[rank if rank < len(generators) else 0], self._device)
+
+
+def _load(item: Stateful, state: Any) -> None:
+    """Give an object a state; a scheduler's is the first rank's, whose layers may be others."""
+    if isinstance(item, LRScheduler):
+        load_scheduler(item, state)
+    else:
+        item.load_state_dict(state)
 
 
 def _unreadable(reason: str) -> CheckpointError:
