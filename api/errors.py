@@ -38,7 +38,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -52,7 +52,7 @@ from planner.errors import (
     SolveTimeLimitError,
     shorten,
 )
-from planner.schema.document import complaint_words, field_path
+from planner.schema.document import complaint_words, field_path, meant
 from planner.schema.service import Problem, ProblemField
 from planner.units import format_bytes
 
@@ -315,9 +315,11 @@ def wrong_method_problem(method: str, path: str, allowed: str) -> Problem:
     return http_problem(HTTPStatus.METHOD_NOT_ALLOWED, f"{said}; {remedy}", field)
 
 
-def invalid_request_problem(complaints: Sequence[Mapping[str, Any]]) -> Problem:
-    """Return the problem for a request whose fields pydantic complains about."""
-    fields = tuple(_complained_field(complaint) for complaint in complaints[:_COMPLAINTS_LIMIT])
+def invalid_request_problem(
+    complaints: Sequence[Mapping[str, Any]], *, body: type[BaseModel] | None = None
+) -> Problem:
+    """Return the problem for a request whose fields pydantic complains about, of such a `body`."""
+    fields = tuple(_complained_field(each, body) for each in complaints[:_COMPLAINTS_LIMIT])
     first = fields[0]
     more = "" if len(complaints) == 1 else f" (and {len(complaints) - 1} more)"
     status = HTTPStatus.UNPROCESSABLE_ENTITY
@@ -395,11 +397,13 @@ def _fields(error: Exception) -> tuple[ProblemField, ...]:
     )
 
 
-def _complained_field(complaint: Mapping[str, Any]) -> ProblemField:
+def _complained_field(complaint: Mapping[str, Any], body: type[BaseModel] | None) -> ProblemField:
     location = complaint["loc"][1:]
     kind = complaint["type"]
     given = complaint.get("input")
     problem, remedy = complaint_words(complaint)
+    if kind == "extra_forbidden" and body is not None:
+        remedy = meant(location, body) + remedy
     return ProblemField(
         field=field_path(location) or str(complaint["loc"][0]),
         value=None if kind == "missing" or isinstance(given, (dict, list)) else _shown(given),

@@ -7,6 +7,7 @@ from typing import Any, cast
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from structlog.contextvars import get_contextvars
 
@@ -86,7 +87,11 @@ def error_headers(error: Exception) -> dict[str, str]:
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     complaints = cast("RequestValidationError", error).errors()
-    return problem_response(invalid_request_problem(complaints), instance=request.url.path)
+    taken = getattr(request.scope.get("route"), "body_field", None)
+    body = None if taken is None else taken.field_info.annotation
+    is_document = isinstance(body, type) and issubclass(body, BaseModel)
+    problem = invalid_request_problem(complaints, body=body if is_document else None)
+    return problem_response(problem, instance=request.url.path)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

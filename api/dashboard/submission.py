@@ -17,7 +17,7 @@ from api.schemas import PlanRequest
 from planner.errors import InputError, shorten
 from planner.hardware import cluster_hardware
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
-from planner.schema.document import parse_fields
+from planner.schema.document import complaint_words, field_path, meant, parse_fields
 from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.service import Problem
@@ -290,7 +290,7 @@ def _job(values: Mapping[str, str], complaints: dict[str, Complaint]) -> Job | N
         return Job.model_validate(fields)
     except ValidationError as error:
         for item in error.errors(include_url=False):
-            where, complaint = _job_complaint(item["loc"], item["msg"], values)
+            where, complaint = _job_complaint(item, values)
             complaints.setdefault(where, complaint)
         return None
 
@@ -308,20 +308,19 @@ def _job_rest(values: Mapping[str, str], complaints: dict[str, Complaint]) -> di
         return None
 
 
-def _job_complaint(
-    location: tuple[int | str, ...], message: str, values: Mapping[str, str]
-) -> tuple[str, Complaint]:
-    """Return at which field of the form to say what is wrong with the job at `location`."""
-    path = ".".join(str(step) for step in location)
+def _job_complaint(error: Mapping[str, Any], values: Mapping[str, str]) -> tuple[str, Complaint]:
+    """Return at which field of the form to say one of pydantic's complaints of the job."""
+    path = field_path(error["loc"])
+    message, remedy = complaint_words(error)
     if not path:  # a rule over several fields; those of the form are about the framework
-        said = message.removeprefix("Value error, ")
-        return "framework", Complaint(problem=said, value=None, remedy="change one of them")
+        return "framework", Complaint(problem=message, value=None, remedy="change one of them")
     where = form_field(f"job.{path}", values) or "job_rest"
     if where in _RULES:
         problem, remedy = _RULES[where]
         return where, Complaint(problem=problem, value=_typed_at(where, values), remedy=remedy)
-    problem = f"{path}: {message.removeprefix('Value error, ')}"
-    return where, Complaint(problem=problem, value=None, remedy="correct it, or leave it out")
+    if error["type"] == "extra_forbidden":
+        remedy = meant(error["loc"], Job) + remedy
+    return where, Complaint(problem=f"{path}: {message}", value=None, remedy=remedy)
 
 
 def _limits(values: Mapping[str, str]) -> dict[str, Any]:

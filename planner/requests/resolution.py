@@ -43,6 +43,15 @@ class Request:
     assumptions: tuple[str, ...]
 
 
+def _unknown_model(name: str) -> InputError:
+    from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
+    near = get_close_matches(name[:200], model_names(), n=3, cutoff=0.7)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    remedy = f"{hint}use a name that `meshwright models` lists, or give the config.json's fields"
+    return InputError("is not a known model", field="model", value=name, remedy=remedy)
+
+
 def resolved_model(given: str | Mapping[str, Any]) -> ResolvedModel:
     """Return the model that a known name or the fields of a document stand for.
 
@@ -51,13 +60,7 @@ def resolved_model(given: str | Mapping[str, Any]) -> ResolvedModel:
     """
     if isinstance(given, str):
         if given not in model_names():
-            raise InputError(
-                "is not a known model",
-                field="model",
-                value=given,
-                remedy="use a name that `meshwright models` lists, or give the config.json's "
-                "fields",
-            )
+            raise _unknown_model(given)
         shown, graph = read_model(given)
         return model_document(shown, graph)
     fields = dict(given)

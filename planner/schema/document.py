@@ -282,7 +282,7 @@ def document_error(
     message, remedy = complaint_words(first)
     remedy = f"{remedy} in {source}"
     if first["type"] == "extra_forbidden" and kind is not None:
-        remedy = _meant(first["loc"], kind) + remedy
+        remedy = meant(first["loc"], kind) + remedy
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
     value = first["input"]
@@ -300,19 +300,21 @@ def complaint_words(complaint: Mapping[str, Any]) -> tuple[str, str]:
     message = _MESSAGES.get(kind, complaint["msg"].removeprefix("Value error, "))
     if kind == "string_pattern_mismatch" and len(complaint["ctx"]["pattern"]) > _READABLE_LENGTH:
         message = "has a control or hidden character, or white space where none may be"
-    return message, _REMEDIES.get(kind, "correct it")
+    return message, _REMEDIES.get(kind, "correct it").format(**complaint.get("ctx", {}))
 
 
-def _meant(location: Sequence[str | int], kind: type[Part]) -> str:
+def meant(location: Sequence[str | int], kind: type[BaseModel]) -> str:
     """Return the question which known field an unknown one may be, '' if none is alike."""
     from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
 
-    kinds = {kind}
+    kinds: set[type[BaseModel]] = {kind}
     for name in location[:-1]:
         own = [part.model_fields[name] for part in kinds if name in part.model_fields]
         if own:
             found = [each for field in own for each in _plain_types(field.annotation)]
-            kinds = {each for each in found if isinstance(each, type) and issubclass(each, Part)}
+            kinds = {
+                each for each in found if isinstance(each, type) and issubclass(each, BaseModel)
+            }
     known = sorted({name for part in kinds for name in part.model_fields})
     near = get_close_matches(str(location[-1])[:200], known, n=3, cutoff=0.8)
     return f"did you mean {' or '.join(near)}? " if near else ""
@@ -324,12 +326,28 @@ _READABLE_LENGTH = 60  # of a pattern
 _MESSAGES = {
     **dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values"),
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
+    "missing": "is required",
+    "extra_forbidden": "is no field here",
 }
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list"}
 _REMEDIES = {
     "missing": "add the field",
     "extra_forbidden": "remove the field or correct its spelling",
     "finite_number": "write a finite number",
+    "greater_than_equal": "use {ge} or more",
+    "greater_than": "use more than {gt}",
+    "less_than_equal": "use {le} or less",
+    "less_than": "use less than {lt}",
+    "string_too_short": "use {min_length} characters or more",
+    "string_too_long": "use {max_length} characters or fewer",
+    "too_short": "give {min_length} or more",
+    "too_long": "give {max_length} or fewer",
+    "string_pattern_mismatch": "write it without what is not allowed",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "write a number"),
+    "string_type": "write text",
+    **dict.fromkeys(("literal_error", "enum"), "use one of these"),
 }
 
 

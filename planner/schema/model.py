@@ -251,7 +251,7 @@ class ModelGraph(Document):
         shaped = run.block is not STAND_IN and run.block != STAND_IN
         if shaped == (run.measured is not None):
             raise DocumentError(
-                "has both a shape and what a trace measured" if shaped else "Field required",
+                "has both a shape and what a trace measured" if shaped else "is required",
                 field=f"runs.{index}.block",
                 remedy="leave one of them out" if shaped else "add the field",
             )

@@ -281,6 +281,22 @@ def test_an_unknown_field_names_its_neighbours_and_its_file(fields, said):
     assert "job.yaml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"global_batch_size": 0}, "use 1 or more"),
+        ({"limits": {"memory_headroom_ratio": 2}}, "use less than 1.0"),
+        ({"tensor_float_32": 1}, "write true or false"),
+        ({"sequence_length": "long"}, "write a whole number"),
+        ({"precision": "bf17"}, "use one of these"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_what_can(fields, remedy):
+    with pytest.raises(DocumentError) as caught:
+        Job.from_fields(fields, source="job.yaml")
+    assert caught.value.remedy == f"{remedy} in job.yaml"
+
+
 def test_a_missing_field_names_its_file():
     with pytest.raises(DocumentError, match=r"add the field in cluster\.yaml"):
         Cluster.from_fields({"name": "c"}, source="cluster.yaml")

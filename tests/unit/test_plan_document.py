@@ -43,5 +43,5 @@ def test_plan_with_a_bad_field_names_it(path, value):
 def test_plan_without_a_certificate_is_refused():
     fields = json.loads(a_plan().to_json())
     del fields["certificate"]
-    with pytest.raises(DocumentError, match="certificate: Field required; add the field"):
+    with pytest.raises(DocumentError, match="certificate: is required; add the field"):
         Plan.from_fields(fields, source="plan.json")

@@ -128,6 +128,18 @@ def test_a_compressed_body_is_refused(client):
     assert answer.json()["errors"][0]["field"] == "Content-Encoding"
 
 
+def test_an_unknown_field_or_model_names_what_may_be_meant(client):
+    job = {"model": "gpt2", "cluster": "8xh100", "job": {"global_batchsize": 8}}
+    (field,) = client.post("/v1/plans", json=job).json()["errors"]
+    (model,) = client.post("/v1/plans", json={**job, "model": "lama-3-8b", "job": {}}).json()[
+        "errors"
+    ]
+
+    assert (field["field"], field["problem"]) == ("job.global_batchsize", "is no field here")
+    assert field["remedy"].startswith("did you mean global_batch_size? ")
+    assert model["remedy"].startswith("did you mean llama-3-8b")
+
+
 def test_a_hidden_character_is_told_in_words(client):
     """Not by the pattern of what is allowed, which has a hundred characters itself."""
     plan_id = client.post("/v1/plans", json=a_request()).json()["id"]

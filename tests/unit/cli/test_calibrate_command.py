@@ -201,7 +201,7 @@ def test_a_place_that_cannot_hold_a_profile_is_refused_before_the_work(
     [
         (("shared_deviation: 0.", "shared_deviation: -0."), "greater than or equal"),
         (("stack: torch", "stack: horovod"), "runs.0.stack"),
-        (("\nruns:", "\nruuns:"), "runs: Field required"),
+        (("\nruns:", "\nruuns:"), "runs: is required"),
     ],
 )
 def test_a_broken_profile_is_one_message(command, profile, change, said):

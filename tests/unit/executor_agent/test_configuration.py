@@ -49,8 +49,8 @@ def test_the_configuration_that_enrolment_writes_can_be_read(tmp_path: Path) -> 
     [
         ('server = "ftp://x"', "server: "),
         ("server = ", "cannot be read: "),
-        ('server = "http://x"\ncommands.a.argv = ["x"]\ncolour = 1', "colour: Extra inputs"),
-        ('server = "http://x"', "commands: Field required"),
+        ('server = "http://x"\ncommands.a.argv = ["x"]\ncolour = 1', "colour: is no field here"),
+        ('server = "http://x"', "commands: is required"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: str, said: str) -> None:

@@ -92,7 +92,7 @@ SHAPE = {
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        ({"block_count": 1}, "Field required"),
+        ({"block_count": 1}, "is required"),
         ({"block_count": 1, "block": SHAPE}, "measured embedding and head"),
         (
             {"block_count": 1, "block": SHAPE, "measured": {"parameter_count": 1}},
