@@ -22,6 +22,7 @@ _ACCELERATORS = {
     "v100-32gb": "v100-sxm2-32gb",
     "mi300x": "mi300x-192gb",
 }
+_OF_THE_CLOUD = ("infra", "cloud", "region", "zone", "network_tier", "memory")
 _INSTANCE_KEYS = ("InstanceType", "machineType", "vmSize", "instance_type")
 
 
@@ -50,13 +51,36 @@ def cluster_from_skypilot(fields: Mapping[str, Any], *, source: str) -> Discover
     instance = resources.get("instance_type")
     if isinstance(instance, str):
         node, notes = _instance_node(instance, "resources.instance_type")
+        _require_of_the_instance(resources.get("accelerators"), node)
     else:
         name, devices = _accelerators(resources.get("accelerators"))
         device, notes = _device(name, "resources.accelerators")
         node = Node(name=source, device=device, device_count=devices)
     if resources.get("use_spot"):
         notes = [*notes, "use_spot: nodes that are taken away are not priced"]
+    beside = [name for name in _OF_THE_CLOUD if resources.get(name) is not None]
+    if beside and not isinstance(instance, str):
+        said = "network and host memory are the device's usual ones, whatever is said of"
+        notes = [*notes, f"{said} {', '.join(beside)}"]
     return discovered([node] * count, name=source, notes=notes)
+
+
+def _require_of_the_instance(given: Any, node: Node) -> None:
+    """Raise if accelerators are named beside an instance that has others.
+
+    Raises:
+        DocumentError: naming the accelerators.
+    """
+    if given is None:
+        return
+    name, count = _accelerators(given)
+    if (_device(name, "resources.accelerators")[0], count) != (node.device, node.device_count):
+        raise DocumentError(
+            f"is not what {node.name} has, {node.device_count} x {node.device}",
+            field="resources.accelerators",
+            value=f"{name}:{count}",
+            remedy="leave one of the two out",
+        )
 
 
 def _accelerators(given: Any) -> tuple[str, int]:
@@ -89,6 +113,9 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
     nodes: list[Node] = []
     notes: list[str] = []
     head = fields.get("head_node_type")
+    whole = fields.get("max_workers")
+    bound = None if whole is None else _whole(whole, "max_workers", least=0)
+    workers = 0
     for name, kind in fields["available_node_types"].items():
         path = f"available_node_types.{name}"
         if not isinstance(kind, Mapping):
@@ -102,14 +129,25 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
         node, said = found
         least = _whole(kind.get("min_workers", 0), f"{path}.min_workers", least=0)
         most = _whole(
-            kind.get("max_workers", fields.get("max_workers", least)),
+            kind.get("max_workers", least if bound is None else bound),
             f"{path}.max_workers",
             least=0,
         )
+        if bound is not None and most > bound:
+            notes.append(f"max_workers of the whole cluster is {bound}, below {name}'s {most}")
+            most = bound
+        workers += most
         if most > least:
             notes.append(f"{name} has {least} to {most} workers: {most} are planned for")
         nodes += [node] * (most + (name == head))
         notes += said
+    if bound is not None and workers > bound:
+        raise DocumentError(
+            f"is less than the {workers} workers with GPUs that its types may have together",
+            field="max_workers",
+            value=bound,
+            remedy="say of each type how many there are, or raise it",
+        )
     return discovered(nodes, name=source, notes=dict.fromkeys(notes))
 
 

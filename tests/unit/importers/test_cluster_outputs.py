@@ -225,6 +225,44 @@ def test_a_skypilot_task_that_leaves_the_kind_open_is_refused(resources):
         cluster_from_output(text.encode(), source="it")
 
 
+def test_an_instance_and_other_accelerators_beside_it_are_refused():
+    text = "resources:\n  instance_type: p4d.24xlarge\n  accelerators: H100:8\n"
+    with pytest.raises(DocumentError, match=r"is not what p4d\.24xlarge has") as caught:
+        cluster_from_output(text.encode(), source="it")
+    assert caught.value.field == "resources.accelerators"
+    same = text.replace("H100", "A100")
+    assert cluster_from_output(same.encode(), source="it").cluster.device_count == 8
+
+
+def test_what_a_skypilot_task_says_of_its_cloud_beside_accelerators_is_told():
+    text = "resources:\n  infra: aws\n  memory: 512+\n  accelerators: H100:8\n"
+    notes = cluster_from_output(text.encode(), source="it").notes
+    said = "network and host memory are the device's usual ones, whatever is said of infra, memory"
+    assert said in notes
+
+
+RAY = """
+max_workers: {bound}
+available_node_types:
+  one: {{node_config: {{InstanceType: p4d.24xlarge}}, resources: {{GPU: 8}}, max_workers: 4}}
+  two: {{node_config: {{InstanceType: p4d.24xlarge}}, resources: {{GPU: 8}}, max_workers: {two}}}
+"""
+
+
+@pytest.mark.parametrize(("bound", "two", "nodes"), [(8, 2, 6), (4, 0, 4), (3, 0, 3)])
+def test_rays_bound_of_all_workers_holds_over_those_of_a_type(bound, two, nodes):
+    text = RAY.format(bound=bound, two=two)
+    found = cluster_from_output(text.encode(), source="it")
+    assert found.cluster.device_count == 8 * nodes
+    assert any("below one's 4" in note for note in found.notes) is (bound < 4)
+
+
+def test_rays_types_that_may_have_more_workers_than_the_cluster_are_refused():
+    with pytest.raises(DocumentError, match="is less than the 6 workers") as caught:
+        cluster_from_output(RAY.format(bound=5, two=2).encode(), source="it")
+    assert caught.value.field == "max_workers"
+
+
 def test_rays_largest_number_of_gpu_nodes_is_planned_for():
     assert groups("ray-cluster.yaml") == [(4, 8, "a100-sxm4-40gb")]
     (group,) = read("ray-cluster.yaml").cluster.node_groups
