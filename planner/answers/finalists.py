@@ -35,8 +35,8 @@ _SCHEDULE = "pipeline_schedule"
 _KIND = (*DEGREES, _SCHEDULE, "virtual_pipeline_degree")
 _TOO_LONG_RATIO = 0.03
 """How much longer than its simulated step a closed form may be (docs/decisions/0005)."""
-_SHARE_RATIO = 0.8
-_SCHEDULES_SHARE_RATIO = 0.3
+_SHARE_RATIO = 0.5
+_SCHEDULES_SHARE_RATIO = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
