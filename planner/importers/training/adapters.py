@@ -110,7 +110,7 @@ def _targets(words: Words) -> str:
     """
     given = words.get("lora_targets")
     names = given.split(",") if isinstance(given, str) else given if given is not None else []
-    last = {str(name).strip().lower().rpartition(".")[2] for name in names}
+    last = {str(name).strip().lower().rpartition(".")[2].strip("*") for name in names}
     linear, feed_forward = words.flag("lora_everywhere"), words.get("lora_feed_forward")
     everything = linear or bool(feed_forward)
     if everything or (last and not last <= _ATTENTION):

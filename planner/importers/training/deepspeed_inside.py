@@ -104,6 +104,8 @@ def read_inside(fields: Mapping[str, Any], words: Words, setting: Setting) -> Tr
     job = dict(config.job)
     if "gradient_clipping" not in own:
         del job["gradient_clipping"]
+    if job["precision"] == "fp32" and words.flag("tensor_float_32"):
+        job["tensor_float_32"] = True
     return replace(config, strategy=strategy, assumptions=said, job=job)
 
 

@@ -52,5 +52,8 @@ NANOTRON = Format(
         parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
     """,
     assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},
-    convert={"parallelism.tp_mode": lambda mode: str(mode).upper() == "REDUCE_SCATTER"},
+    convert={
+        "optimizer.clip_grad": lambda norm: norm or 0,  # null clips nothing
+        "parallelism.tp_mode": lambda mode: str(mode).upper() == "REDUCE_SCATTER",
+    },
 )

@@ -22,6 +22,7 @@ _STEP = under(
         "reward_model_cfg.enabled": "scores",
     },
 )
+_CONVERT = {"policy.max_grad_norm": lambda norm: norm or 0}  # null clips nothing
 _DEVICES = {"cluster.gpus_per_node": "devices_per_node", "cluster.num_nodes": "node_count"}
 _UNPRICED = {
     "policy.sequence_packing.enabled": "packed micro-batches are priced as whole sequences",
@@ -80,6 +81,7 @@ NEMO_RL_DTENSOR = Format(
     f"{_DTENSOR}.lora_cfg.use_triton {_DTENSOR}.automodel_kwargs",
     assumed={"precision": "bfloat16", "lora_rank": 8},
     fixed={"zero_stage": 3},
+    convert=_CONVERT,
     notes=_NOTES,
 )
 _MEGATRON = "policy.megatron_cfg"
@@ -111,5 +113,6 @@ NEMO_RL_MEGATRON = Format(
     + " ".join(f"{_MEGATRON}.{name}" for name in MEGATRON_BESIDE.split()),
     stack=Stack.MEGATRON,
     assumed={"precision": "bfloat16", "--use-distributed-optimizer": True, "lora_rank": 8},
+    convert=_CONVERT,
     notes=_NOTES,
 )
