@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from executor.errors import LaunchError
+from executor.replaced_file import replace_file
 from executor.step_rows import Measured
-from executor.variables import TRACKER
+from executor.variables import OUTCOME_DIRECTORY, TRACKER
 from planner.schema.plan import Plan
 
 _FLUSH_SECONDS = 10  # what a rank that is killed loses at most; TensorBoard's own is 120
+_LEFT_RUN = "mlflow-run.json"
 Log = Callable[[dict[str, float], int], None]
 _ends: list[Callable[[bool], None]] = []
 
@@ -48,7 +53,9 @@ class Tracker:
                 value=text,
                 remedy="give tensorboard:DIRECTORY, wandb:PROJECT or mlflow:EXPERIMENT",
             )
-        return Tracker(_TRACKERS[kind](place, plan), tokens_per_step=tokens_per_step)
+        directory = variables.get(OUTCOME_DIRECTORY)
+        log = _TRACKERS[kind](place, plan, None if directory is None else Path(directory))
+        return Tracker(log, tokens_per_step=tokens_per_step)
 
     def step_begins(self) -> None:
         """Do nothing: a step is logged once it is measured."""
@@ -74,6 +81,34 @@ def end_trackers(*, has_failed: bool) -> None:
         _ends.pop()(has_failed)
 
 
+@contextmanager
+def left_run_ended(directory: Path) -> Iterator[None]:
+    """End, behind the block, a run that rank 0 has begun and did not live to end.
+
+    MLflow's would be running for ever; W&B finds by itself that one has crashed.
+    """
+    try:
+        yield
+    except BaseException:
+        _end_left_run(directory, has_failed=True)
+        raise
+    _end_left_run(directory, has_failed=False)
+
+
+def _end_left_run(directory: Path, *, has_failed: bool) -> None:
+    path = directory / _LEFT_RUN
+    if not path.is_file():
+        return
+    left = json.loads(path.read_text(encoding="utf-8"))
+    package = _package("mlflow", installed_as="mlflow")
+    try:
+        client = package.MlflowClient(tracking_uri=left["tracking_uri"])
+        client.set_terminated(left["run_id"], status=_mlflow_status(has_failed=has_failed))
+    except package.exceptions.MlflowException as error:
+        line = f"warning: the run {left['run_id']} was not ended in MLflow: {error}"
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - the training's own end counts
+
+
 def _end_with_process(end: Callable[[bool], None]) -> None:
     _ends.append(end)
     atexit.register(_end_at_exit)
@@ -84,7 +119,7 @@ def _end_at_exit() -> None:
     end_trackers(has_failed=getattr(sys, "last_value", None) is not None)
 
 
-def _tensorboard(place: str, plan: Plan) -> Log:
+def _tensorboard(place: str, plan: Plan, _directory: Path | None) -> Log:
     package = _package("torch.utils.tensorboard", installed_as="tensorboard")
     writer = package.SummaryWriter(place, flush_secs=_FLUSH_SECONDS)
     _end_with_process(lambda _has_failed: writer.close())
@@ -97,23 +132,37 @@ def _tensorboard(place: str, plan: Plan) -> Log:
     return log
 
 
-def _wandb(place: str, plan: Plan) -> Log:
+def _wandb(place: str, plan: Plan, _directory: Path | None) -> Log:
     package = _package("wandb", installed_as="wandb")
     run = package.init(project=place, config=_parameters(plan))
     _end_with_process(lambda has_failed: run.finish(int(has_failed)))
     return lambda values, step: run.log(values, step=step)
 
 
-def _mlflow(place: str, plan: Plan) -> Log:
+def _mlflow(place: str, plan: Plan, directory: Path | None) -> Log:
     package = _package("mlflow", installed_as="mlflow")
     package.set_experiment(place)
-    package.start_run()
-    _end_with_process(lambda has_failed: package.end_run("FAILED" if has_failed else "FINISHED"))
+    run = package.start_run()
+    path = None if directory is None else directory / _LEFT_RUN
+    if path is not None:
+        left = {"run_id": run.info.run_id, "tracking_uri": package.get_tracking_uri()}
+        replace_file(path, json.dumps(left), is_synced=False)
+
+    def end(has_failed: bool) -> None:
+        package.end_run(_mlflow_status(has_failed=has_failed))
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    _end_with_process(end)
     package.log_params(_parameters(plan))
     return lambda values, step: package.log_metrics(values, step=step)
 
 
-_TRACKERS: dict[str, Callable[[str, Plan], Log]] = {
+def _mlflow_status(*, has_failed: bool) -> str:
+    return "FAILED" if has_failed else "FINISHED"
+
+
+_TRACKERS: dict[str, Callable[[str, Plan, Path | None], Log]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -10,21 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from executor.tracker import left_run_ended
 from tests.exports.conftest import ROOT, needed
 
 BLOCK_BYTES, HEADER_BYTES, WHOLE_OR_LAST = 2**15, 7, {1, 4}
 PROGRAM = """
-import sys
+import os, sys
 from executor.tracker import Tracker
 from executor.trainer import StepMetrics
 from tests.builders import a_plan
 
-variables = {"MESHWRIGHT_TRACKER": sys.argv[1]}
+variables = {**os.environ, "MESHWRIGHT_TRACKER": sys.argv[1]}
 tracker = Tracker.wanted(a_plan(), variables, rank=0, tokens_per_step=2048)
 for step, loss in ((1, 2.5), (2, float("nan")), (3, 1.5)):
     tracker.step_ended(step, StepMetrics(loss=loss, seconds=0.5, peak_memory_bytes=None))
 """
 FAILS = f"{PROGRAM}\nraise ValueError('no such row')\n"
+IS_KILLED = f"{PROGRAM}\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
 
 
 def logged_in(folder: Path, tracker: str, program: str = PROGRAM, **variables: str) -> None:
@@ -38,7 +41,8 @@ def logged_in(folder: Path, tracker: str, program: str = PROGRAM, **variables: s
         check=False,
         timeout=300,
     )
-    assert done.returncode == (program != PROGRAM), done.stderr[-4000:]
+    codes = {PROGRAM: 0, FAILS: 1, IS_KILLED: -signal.SIGKILL}
+    assert done.returncode == codes[program], done.stderr[-4000:]
 
 
 def test_mlflow_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -91,6 +95,20 @@ def test_a_run_that_has_failed_is_no_finished_one(tmp_path: Path, monkeypatch: p
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
     ends = [item.exit.exit_code for item in records_of(file) if item.HasField("exit")]
     assert ends == [1]
+
+
+def test_a_run_whose_rank_was_killed_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its launcher says so; nobody would, and it would be running for ever."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = needed("mlflow")
+    store = (tmp_path / "store").as_uri()
+    given = {"MLFLOW_TRACKING_URI": store, "MESHWRIGHT_OUTCOME_DIRECTORY": str(tmp_path)}
+    logged_in(tmp_path, "mlflow:llama", IS_KILLED, **given)
+    with pytest.raises(ValueError, match="killed"), left_run_ended(tmp_path):
+        raise ValueError("rank 0 was killed")
+    client = mlflow.MlflowClient(tracking_uri=store)
+    (run,) = client.search_runs([client.get_experiment_by_name("llama").experiment_id])
+    assert run.info.status == "FAILED"
 
 
 def records_of(file: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 pytest.importorskip("torch", reason="the executor's tests need torch")
 
 from executor.errors import LaunchError
-from executor.tracker import Tracker, end_trackers
+from executor.tracker import Tracker, end_trackers, left_run_ended
 from executor.trainer import StepMetrics
 from tests.builders import a_plan
+
+A_RUN = SimpleNamespace(info=SimpleNamespace(run_id="run-7"))
 
 
 def _tracker(text: str, *, rank: int = 0) -> Tracker | None:
@@ -73,7 +76,7 @@ def test_mlflow_gets_steps_and_its_run_is_ended(
     told: list[Any] = []
     package = SimpleNamespace(
         set_experiment=told.append,
-        start_run=lambda: told.append("started"),
+        start_run=lambda: told.append("started") or A_RUN,
         end_run=told.append,
         log_params=lambda parameters: told.append(parameters["plan"]),
         log_metrics=lambda values, step: told.append((values["loss"], step)),
@@ -84,6 +87,45 @@ def test_mlflow_gets_steps_and_its_run_is_ended(
     _step(_tracker("mlflow:llama"))
     at_exit[0]()
     assert told == ["llama", "started", "plan-0123456789abcdef", (2.5, 3), status]
+
+
+@pytest.mark.parametrize(
+    ("ended", "fails", "told_last"),
+    [(False, True, ("run-7", "FAILED")), (False, False, ("run-7", "FINISHED")), (True, True, None)],
+)
+def test_a_run_that_rank_0_did_not_live_to_end_is_ended_by_its_launcher(
+    *,
+    ended: bool,
+    fails: bool,
+    told_last: tuple[str, str] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Any] = []
+    client = SimpleNamespace(set_terminated=lambda run, status: told.append((run, status)))
+    package = SimpleNamespace(
+        set_experiment=str,
+        start_run=lambda: A_RUN,
+        end_run=str,
+        get_tracking_uri=lambda: "file:runs",
+        log_params=dict,
+        MlflowClient=lambda tracking_uri: client if tracking_uri == "file:runs" else None,
+        exceptions=SimpleNamespace(MlflowException=OSError),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", package)  # type: ignore[arg-type]
+    monkeypatch.setattr("atexit.register", lambda _end: None)
+    variables = {
+        "MESHWRIGHT_TRACKER": "mlflow:llama",
+        "MESHWRIGHT_OUTCOME_DIRECTORY": str(tmp_path),
+    }
+    Tracker.wanted(a_plan(), variables, rank=0, tokens_per_step=1)
+    if ended:
+        end_trackers(has_failed=True)
+    with pytest.raises(ValueError) if fails else nullcontext(), left_run_ended(tmp_path):  # noqa: PT011
+        if fails:
+            raise ValueError
+    assert told == ([] if told_last is None else [told_last])
+    end_trackers(has_failed=False)
 
 
 def test_a_rank_that_is_killed_ends_its_tracker_once(monkeypatch: pytest.MonkeyPatch) -> None:
