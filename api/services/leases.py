@@ -138,6 +138,7 @@ class LeaseService:
             AgentRepository(session).heard_of(
                 agent_id, at=at, available_until=None if gone else until
             )
+            lease.checkpoint_step = later_step(lease.checkpoint_step, result.checkpoint_step)
             end_lease(session, run, lease, _ending(result), at=at)
             return ResultAcknowledgement(state=LeaseState(lease.state))
 

@@ -40,7 +40,13 @@ def result_of(
         if report is not None and report.get("status") == "stopped":
             return stopped_result(lease, why or "its node asked it to end", checkpoint_step)
         return LeaseResult.model_validate(
-            {"epoch": lease.epoch, "outcome": outcome, "exit_code": 0, "report": report}
+            {
+                "epoch": lease.epoch,
+                "outcome": outcome,
+                "checkpoint_step": checkpoint_step,
+                "exit_code": 0,
+                "report": report,
+            }
         )
     said = _last_error(folder)
     found = _FAILED_RANK.search(said or "")
@@ -52,6 +58,7 @@ def result_of(
             "outcome": outcome,
             "reason": said or ending.message or f"exit status {ending.exit_status}, no message",
             "refused": folder.refusal_path.is_file(),
+            "checkpoint_step": checkpoint_step,
             "failed_rank": int(found[1]) if found else None,
             "exit_code": ending.exit_status,
         }
@@ -73,7 +80,12 @@ def stopped_result(lease: Lease, why: str | None, checkpoint_step: int | None) -
     if checkpoint_step is not None:
         saved = f"the newest checkpoint is that of step {checkpoint_step}"
     reason = f"{why or 'it was stopped'}; {saved}"[:_REASON_LENGTH]
-    return LeaseResult(epoch=lease.epoch, outcome=LeaseState.STOPPED, reason=reason)
+    return LeaseResult(
+        epoch=lease.epoch,
+        outcome=LeaseState.STOPPED,
+        reason=reason,
+        checkpoint_step=checkpoint_step,
+    )
 
 
 def write_result(folder: RunFolder, result: LeaseResult) -> None:

@@ -152,7 +152,8 @@ class LeaseResult(Part):
     `stopped`: the agent was told to stop, or its own operator stopped it. `report` is node 0's
     `RunReport`, or whatever the command leaves behind. A part that `failed` is `refused` where the
     node's configuration does not allow it, or its command cannot run what it was given: the same
-    would be refused again.
+    would be refused again. `checkpoint_step` is the last whole checkpoint's, which no heartbeat may
+    have told yet.
     """
 
     model_config = BODY
@@ -161,6 +162,7 @@ class LeaseResult(Part):
     outcome: Literal[LeaseState.SUCCEEDED, LeaseState.FAILED, LeaseState.STOPPED]
     reason: Reason | None = None
     refused: Flag = False
+    checkpoint_step: Count | None = None
     failed_rank: Rank | None = None
     exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
     report: dict[str, JsonValue] | None = None

@@ -120,10 +120,11 @@ def test_an_infeasible_answer_is_not_run(client):
 
 
 def test_a_failed_rank_has_the_gang_started_again_from_its_checkpoint(client):
+    """The newest is told with the result: no heartbeat came after it."""
     run_id, first, second = running(client)
     first.beat("running", progress={"step": 12, "checkpoint_step": 10})
 
-    second.result("failed", reason="CUDA error", failed_rank=5, exit_code=1)
+    second.result("failed", reason="CUDA error", failed_rank=5, exit_code=1, checkpoint_step=11)
     assert first.beat("running").json()["stop"]
     assert not first.beat("running").json()["cancel_requested"]
     assert state_of(client, run_id) == "stopping"
@@ -135,10 +136,10 @@ def test_a_failed_rank_has_the_gang_started_again_from_its_checkpoint(client):
     assert (first.lease["epoch"], second.lease["epoch"]) == (2, 2)
     assert first.lease["resume"]
     run = run_of(client, run_id)
-    assert (run["restart_count"], run["attempt"], run["checkpoint_step"]) == (1, 2, 10)
+    assert (run["restart_count"], run["attempt"], run["checkpoint_step"]) == (1, 2, 11)
     told = " ".join(event["text"] for event in history(client, run_id))
     assert "rank 5: CUDA error" in told
-    assert "from the checkpoint of step 10" in told
+    assert "from the checkpoint of step 11" in told
 
 
 def test_how_a_node_ended_stands_once_in_the_history(client):

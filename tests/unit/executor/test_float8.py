@@ -79,7 +79,7 @@ def test_a_size_that_kernels_do_not_take_stays_in_16_bits_and_is_told() -> None:
 
 
 def test_routers_and_adapters_stay_in_16_bits() -> None:
-    peft = pytest.importorskip("peft")
+    peft = pytest.importorskip("peft", reason="no package peft")
     with torch.device("meta"):
         model = Decoder(small_model())
     config = peft.LoraConfig(r=16, target_modules=["query", "down"])

@@ -17,9 +17,10 @@ def test_a_failure_is_told_with_its_rank_apart(tmp_path: Path) -> None:
     folder.log_path.write_text("step 1\nerror: rank 3 failed: ValueError: no such file\n")
     ending = Ending(reason="failed", exit_status=1)
 
-    result = result_of(a_lease(), folder, ending, why=None, checkpoint_step=None)
+    result = result_of(a_lease(), folder, ending, why=None, checkpoint_step=7)
 
     assert (result.failed_rank, result.reason) == (3, "ValueError: no such file")
+    assert result.checkpoint_step == 7
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
@@ -47,6 +48,7 @@ def test_a_run_that_its_node_asked_to_end_is_stopped_and_not_done(tmp_path: Path
 
     assert result.outcome is LeaseState.STOPPED
     assert result.reason == "its node asked it to end; the newest checkpoint is that of step 7"
+    assert result.checkpoint_step == 7
 
 
 @pytest.mark.parametrize(
