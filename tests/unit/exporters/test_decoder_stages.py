@@ -244,8 +244,12 @@ PIPELINES = {
     ),
     "maxtext": (
         ".yaml",
-        "per_device_batch_size: 1\nici_pipeline_parallelism: 2\nmax_target_length: 4096\n"
-        + "num_layers_per_pipeline_stage: 16\n",
+        """
+per_device_batch_size: 1
+ici_pipeline_parallelism: 2
+num_layers_per_pipeline_stage: 16
+max_target_length: 4096
+""",
         "ici_pipeline_parallelism",
     ),
 }
