@@ -11,6 +11,7 @@ from tests.dask_cluster import dask_cluster, needs_dask
 
 pytestmark = [pytest.mark.slow, needs_dask]
 REQUEST = (MODEL, CLUSTER, *JOB)
+PROVEN = ("--solver-seconds", "300")  # on a busy machine too
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,8 @@ def test_plans_prices_and_heatmaps_are_those_made_here(cluster, tmp_path):
     strategies, plan = tmp_path / "strategies.jsonl", tmp_path / "plan.json"
     dask = ("--dask", cluster.address)
 
-    there = run("plan", *REQUEST, "--out", plan, "--json", *dask)
-    here = run("plan", *REQUEST, "--json")
+    there = run("plan", *REQUEST, *PROVEN, "--out", plan, "--json", *dask)
+    here = run("plan", *REQUEST, *PROVEN, "--json")
     assert there.stderr == ""
     own = json.loads(there.stdout)["strategy"]
     lines = [json.dumps(own), "{}", *[json.dumps(own)] * 600]
@@ -64,9 +65,8 @@ def test_many_searches_answer_as_here(cluster, command):
     cluster.start_worker()
     cluster.wait_for_workers()
 
-    proven = ("--solver-seconds", "300", "--json")  # on a busy machine too
-    there = run(*command, *proven, "--dask", cluster.address)
-    here = run(*command, *proven)
+    there = run(*command, *PROVEN, "--json", "--dask", cluster.address)
+    here = run(*command, *PROVEN, "--json")
 
     assert (there.exit_code, there.stderr) == (0, "")
     assert _without_times(json.loads(there.stdout)) == _without_times(json.loads(here.stdout))

@@ -220,7 +220,8 @@ def test_an_operator_gets_from_a_database_to_a_run_as_the_page_shows(tmp_path):
     key = max(KEY.findall(meshwright(create, MESHWRIGHT_DATABASE_URL=database)), key=len)
     with serving(tmp_path, database_url=database) as service:
         here = {"MESHWRIGHT_KEY": key, "HOME": str(tmp_path)}
-        with an_agent(service.client(Authorization=f"Bearer {key}"), tmp_path, **here) as name:
+        authorized = service.client(Authorization=f"Bearer {key}")
+        with authorized as client, an_agent(client, tmp_path, **here) as name:
             assert name == socket.gethostname()
         start = start.replace(HEAD, service.url)
         file = str(tmp_path / "plan.json")
