@@ -44,7 +44,7 @@ def test_plans_prices_and_heatmaps_are_those_made_here(cluster, tmp_path):
     strategies.write_text("\n".join(lines), encoding="utf-8")
     price = ("estimate", *REQUEST, "--strategies", strategies)
     explain = ("explain", plan, "--heatmap", "--json")
-    frameworks = ("compare-frameworks", plan, "--json")
+    frameworks = ("compare-frameworks", plan, *PROVEN, "--json")
 
     assert (there.exit_code, _timeless(there)) == (here.exit_code, _timeless(here))
     assert run(*price, "--json", *dask) == run(*price, "--json")
