@@ -36,7 +36,9 @@ _KIND = (*DEGREES, _SCHEDULE, "virtual_pipeline_degree")
 _TOO_LONG_RATIO = 0.03
 """How much longer than its simulated step a closed form may be (docs/decisions/0005)."""
 _SHARE_RATIO = 0.5
+"""How much of the time left plans of other kinds get: the rest is for the simplest plan."""
 _SCHEDULES_SHARE_RATIO = 0.25
+"""How much of that other schedules get; not measured over cases (docs/planning-speed.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
