@@ -40,16 +40,10 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatches:
-    """The micro-batches of a rank, and how many targets of the global batch count, by weight.
-
-    The global batch has `token_share` of the plan's tokens, and this rank's sequences have
-    `length_share` of the planned length.
-    """
+    """The micro-batches of a rank, and how many targets of the global batch count, by weight."""
 
     items: list[MicroBatch]
     counted: float
-    token_share: float
-    length_share: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,35 +67,25 @@ class BatchSplit:
         """Take the first sequence of `batch` where a rank has none of its own."""
         self._spare = batch.rows(0, 1)
 
-    def of(self, batch: Batch, *, length_share: float = 1.0) -> MicroBatches:
+    def of(self, batch: Batch) -> MicroBatches:
         """Return the micro-batches of this rank's sequences; a collective call.
-
-        Sequences have `length_share` of the planned tokens.
 
         Raises:
             ModelMismatchError: if the first batch ever leaves this rank none.
         """
         by_row = self._counted_by_row(batch.targets)
+        shares = self._all_shares([batch.row_count, sum(by_row), batch.targets.numel()])
+        counted = sum(count for _, count, _ in shares)
         planned_rows = self.micro_batch_size * self.planned_count
-        tokens = batch.row_count * length_share
-        shares = self._all_shares([batch.row_count, sum(by_row), batch.targets.numel(), tokens])
-        all_rows, counts, sizes, all_tokens = zip(*shares, strict=True)
-        counted = sum(counts)
-        token_share = sum(all_tokens) / (planned_rows * len(shares))
+        is_whole = all(rows == planned_rows for rows, _, _ in shares)
         if batch.row_count > 0:
             self.remember(batch)
-        is_whole = all(rows == planned_rows for rows in all_rows)
-        weigh_alike = counted == sum(sizes) and len(set(sizes)) == 1
+        weigh_alike = counted == sum(numel for _, _, numel in shares)
         if is_whole and weigh_alike and self.target_weights is None:
-            return MicroBatches(
-                items=self._pieces(batch, self.planned_count),
-                counted=counted,
-                token_share=token_share,
-                length_share=length_share,
-            )
+            return MicroBatches(items=self._pieces(batch, self.planned_count), counted=counted)
         count = self.planned_count
         if not self.is_pipeline:
-            most = int(max(all_rows))
+            most = int(max(rows for rows, _, _ in shares))
             count = max(1, -(-most // self.micro_batch_size))
         unit = count * len(shares) / counted if counted else 0.0
         items = []
@@ -109,9 +93,7 @@ class BatchSplit:
             first = index * self.micro_batch_size
             weight = unit * sum(by_row[first : first + piece.row_count])
             items.append(self._weighed(piece, weight))
-        return MicroBatches(
-            items=items, counted=counted, token_share=token_share, length_share=length_share
-        )
+        return MicroBatches(items=items, counted=counted)
 
     def _counted_by_row(self, targets: torch.Tensor) -> list[float]:
         if len(targets) == 0:

@@ -1,8 +1,8 @@
 """Decoder stages: which pipelines a target's stages of decoder layers can be.
 
-torchtitan and nanotron have the layers of one decoder, and Megatron counts them. A tower before it,
-an encoder that it reads across, or a hybrid whose layers are halves of our blocks are not in that
-count.
+torchtitan, nanotron and MaxText have the layers of one decoder, and Megatron counts them. A tower
+before it, an encoder that it reads across, or a hybrid whose layers are halves of our blocks are
+not in that count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HYBRID_STAGES = frozenset({"megatron-lm"})
 # `models/mamba/mamba_provider.py` of Megatron-Bridge 0.3.1, which names no other pattern, and
 # `models/hybrid/hybrid_layer_allocation.py` (`select_pipeline_segment`) of Megatron-Core.
 _EVEN_HYBRID_STAGES = frozenset({"megatron-bridge", "nemo", "nemo-rl-megatron"})
-_NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2", "nanotron"})
+_NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2", "nanotron", "maxtext"})
 # `models/common/decoder.py` of torchtitan 0.3.0 refuses tied embeddings in a pipeline, and
 # `models/qwen3/model/model.py` of 0.2.2 asserts that each stage has both.
 _UNTIED_STAGES = frozenset({"torchtitan", "torchtitan-0.2"})

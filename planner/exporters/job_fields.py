@@ -35,7 +35,7 @@ _TRAINED = _CLIPPED | {"adapters", "optimizer", "tensor_float_32"}
 WRITTEN: dict[str, frozenset[str]] = {
     "torchtitan": _USUAL | {"states_in_16_bits"},
     "torchtitan-0.2": _USUAL | {"states_in_16_bits"},
-    "megatron-lm": _USUAL | {"dropout"},
+    "megatron-lm": _USUAL | {"dropout", "gradients_in_16_bits"},
     "megatron-bridge": _USUAL | {"dropout"},
     "deepspeed": _CLIPPED | {"offload_to"},
     "accelerate": _USUAL,
@@ -45,12 +45,12 @@ WRITTEN: dict[str, frozenset[str]] = {
     "axolotl-deepspeed": _TRAINED | {"offload_to"},
     "llama-factory": _TRAINED | {"offload_to"},
     "lightning-trainer": _USUAL,
-    "nemo": _USUAL | {"adapters", "dropout"},
+    "nemo": _USUAL | {"adapters", "dropout", "gradients_in_16_bits"},
     "verl": _USUAL | {"adapters", "states_in_16_bits"},
-    "verl-megatron": _USUAL | {"dropout"},
+    "verl-megatron": _CLIPPED | {"dropout", "gradients_in_16_bits"},
     "nemo-rl": _CLIPPED | {"adapters"},
-    "nemo-rl-megatron": _CLIPPED | {"adapters", "dropout"},
-    "nanotron": _CLIPPED,
+    "nemo-rl-megatron": _CLIPPED | {"adapters", "dropout", "gradients_in_16_bits"},
+    "nanotron": _CLIPPED | {"states_in_16_bits"},
     "maxtext": _CLIPPED | {"states_in_16_bits"},
 }
 # Programs that train all parameters of a model, whatever their files say.
@@ -58,7 +58,7 @@ WITHOUT_ADAPTERS = frozenset({"torchtitan", "torchtitan-0.2", "megatron-lm", "na
 # Programs that clip gradients only where they say so themselves.
 _CLIP_NOTHING = frozenset({"accelerate", "lightning", "lightning-trainer"})
 # Programs that clip gradients to a norm of 1, and cannot be told otherwise or are so elsewhere.
-_CLIP_ALWAYS = frozenset({"verl", "verl-megatron"})
+_CLIP_ALWAYS = frozenset({"verl"})
 # Names of optimizers that a target's files may give; what is not among them is told.
 _TRAINERS = {
     Optimizer.ADAM8BIT: "adamw_bnb_8bit",

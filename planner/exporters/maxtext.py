@@ -2,7 +2,9 @@
 
 Keys are those of MaxText of August 2026, `configs/base.yml` and `types.py`: a step has
 `per_device_batch_size` sequences for each device, also for those that split one sequence
-(`calculate_global_batch_sizes`). An axis has a part within a node and one between nodes.
+(`calculate_global_batch_sizes`). An axis has a part within a node and one between nodes. A pipeline
+is one module over all stages, whose forward passes all end before the first backward pass
+(`layers/pipeline.py`), and passes all micro-batches of a step at once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from fractions import Fraction
 from math import gcd
 
 from planner.exporters.canonical import layer_groups
+from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
     Draft,
     first_draft,
@@ -30,7 +33,7 @@ from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
 
 _POLICIES = {
-    ActivationCheckpointing.NONE: "none",
+    ActivationCheckpointing.NONE: "minimal_with_context",
     ActivationCheckpointing.SELECTIVE: "minimal",
     ActivationCheckpointing.FULL: "full",
 }
@@ -53,7 +56,7 @@ def export_maxtext(plan: Plan, target: str) -> Export:
 
 
 def _settled(plan: Plan, target: str) -> Draft:
-    draft = with_experts_split(first_draft(plan, target), "MaxText")
+    draft = with_experts_split(_pipelined(first_draft(plan, target)), "MaxText")
     if plan.job.resolved.precision is Precision.FP16:
         raise refusal(
             draft,
@@ -63,10 +66,40 @@ def _settled(plan: Plan, target: str) -> Draft:
             remedy="plan in bf16",
         )
     draft = with_one_checkpointing(draft, why="MaxText has one policy of rematerialisation")
+    if next(layer_groups(draft.strategy)).activation_checkpointing is ActivationCheckpointing.NONE:
+        draft = draft.losing(
+            "MaxText's policies all recompute norms and gates: somewhat less memory, more time"
+        )
     draft = with_offload_of_all(
         draft, Offload.OPTIMIZER, why="MaxText's optimizer is offloaded as a whole"
     )
     return _sharded(draft)
+
+
+def _pipelined(draft: Draft) -> Draft:
+    """Keep: stages of as many blocks of one kind, and whole rounds of micro-batches."""
+    strategy, graph = draft.strategy, draft.plan.model.resolved
+    stages, count = strategy.pipeline_parallel_degree, strategy.micro_batch_count or 1
+    if stages == 1:
+        return draft
+    alike = {stage.block_count for stage in with_stages_that_it_has(draft).strategy.stages or ()}
+    if len(alike) > 1 or len({run.block for run in graph.runs}) > 1:
+        raise refusal(
+            draft,
+            field="pipeline_parallel_degree",
+            value=stages,
+            problem="MaxText's stages are one module, with as many blocks of one kind each",
+            remedy="plan with limits.pipeline_parallel_degree 1",
+        )
+    if count % stages:
+        raise refusal(
+            draft,
+            field="micro_batch_count",
+            value=count,
+            problem=f"MaxText's pipeline takes a multiple of its {stages} stages",
+            remedy=f"plan with limits.micro_batch_sizes so that {stages} divides their number",
+        )
+    return draft
 
 
 def _sharded(draft: Draft) -> Draft:
@@ -97,16 +130,21 @@ def _fields(draft: Draft) -> Fields:
     strategy, job = draft.strategy, draft.plan.job.resolved
     kept = next(layer_groups(strategy)).activation_checkpointing
     data = strategy.shard_degree * strategy.replicate_degree
-    share = Fraction(strategy.micro_batch_size * data, strategy.world_size)
+    stages, count = strategy.pipeline_parallel_degree, strategy.micro_batch_count or 1
+    at_once = count if stages > 1 else 1
+    share = Fraction(strategy.micro_batch_size * data * at_once, strategy.world_size)
     fields: Fields = {
         "per_device_batch_size": share.numerator if share.denominator == 1 else float(share),
-        "gradient_accumulation_steps": strategy.micro_batch_count,
+        "gradient_accumulation_steps": count // at_once,
         "max_target_length": job.sequence_length,
         "dtype": _NUMBERS[job.precision],
         "weight_dtype": "bfloat16" if job.states_in_16_bits else "float32",
         "remat_policy": _POLICIES[kept],
         **_axes(draft),
     }
+    if stages > 1:
+        fields["num_pipeline_microbatches"] = count
+        fields["num_layers_per_pipeline_stage"] = draft.plan.model.resolved.block_count // stages
     if job.precision is Precision.FP8:
         fields["quantization"] = "fp8"
     if strategy.context_parallel_degree > 1:
@@ -146,5 +184,6 @@ def _degrees(strategy: Strategy) -> tuple[tuple[str, int], ...]:
         ("context", strategy.context_parallel_degree),
         ("expert", strategy.expert_parallel_degree),
         ("fsdp", strategy.shard_degree // strategy.expert_parallel_degree),
+        ("pipeline", strategy.pipeline_parallel_degree),
         ("data", strategy.replicate_degree),
     )

@@ -170,7 +170,15 @@ def _batch(draft: Draft) -> list[list[str]]:
         words.append([f"--{'fp16' if job.precision is Precision.FP16 else 'bf16'}"])
     if job.precision is Precision.FP8:
         words.extend([["--fp8-format", "hybrid"], ["--fp8-param-gather"]])
-    return words
+    return [*words, *_gradients(job)]
+
+
+def _gradients(job: Job) -> list[list[str]]:
+    """Return how gradients are added and reduced where that is not the program's own way."""
+    narrow = job.gradients_in_16_bits
+    if job.precision is Precision.FP16:
+        return [] if narrow else [["--accumulate-allreduce-grads-in-fp32"]]
+    return [["--grad-reduce-in-bf16"]] if narrow and job.precision is not Precision.FP32 else []
 
 
 def dropout_ratios(job: Job) -> dict[str, float]:

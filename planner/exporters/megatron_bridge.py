@@ -124,6 +124,7 @@ def _offloading(strategy: Strategy) -> Fields:
     fields: Fields = {}
     if Offload.OPTIMIZER in kept:
         fields["optimizer.optimizer_cpu_offload"] = True
+        fields["optimizer.optimizer_offload_fraction"] = 1.0
         fields["optimizer.use_precision_aware_optimizer"] = True
     if Offload.ACTIVATIONS in kept:
         groups = [g for g in layer_groups(strategy) if Offload.ACTIVATIONS in g.offload]

@@ -5,7 +5,7 @@ its policy. What can be run is Megatron's own to say, without what these leave o
 those of NeMo 2.5 (`nemo/lightning/pytorch/strategies/megatron_strategy.py`,
 `scripts/performance/helpers.py`), of verl 0.7 (`trainer/config/engine/megatron.yaml`,
 `workers/config/engine.py`) and of NeMo-RL of August 2026 (`examples/configs/grpo_math_1B.yaml`,
-`models/policy/__init__.py`).
+`models/policy/__init__.py`, `models/megatron/setup.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ _PARALLEL = (
     "expert_model_parallel_size",
     "expert_tensor_parallel_size",
     "sequence_parallel",
+)
+# What NeMo-RL takes among its own keys and refuses among `model_overrides`.
+_OF_THE_POLICY = (
+    "recompute_granularity",
+    "recompute_modules",
+    "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend",
 )
 _VIRTUAL = "virtual_pipeline_model_parallel_size"
 _LAYOUT = "pipeline_model_parallel_layout"
@@ -141,6 +148,9 @@ def _nemo_fields(draft: Draft) -> Fields:
     fields["data.seq_length"] = sections["model"]["seq_length"]
     fields |= {f"data.{name}": value for name, value in sections["train"].items()}
     fields |= {f"trainer.strategy.ddp.{name}": value for name, value in sections["ddp"].items()}
+    if draft.plan.job.resolved.gradients_in_16_bits:
+        fields["trainer.strategy.ddp.grad_reduce_in_fp32"] = False
+        fields["trainer.plugins.grad_reduce_in_fp32"] = False
     sharded = sections["ddp"]["use_distributed_optimizer"]
     fields["optim.config.use_distributed_optimizer"] = sharded
     return fields | {f"optim.config.{name}": v for name, v in sections["optimizer"].items()}
@@ -173,8 +183,13 @@ def _verl_fields(draft: Draft) -> Fields:
             fields[f"++{_ACTOR}.megatron.override_ddp_config.{name}"] = value
     for name, value in sections["optimizer"].items():
         fields[f"++{_ACTOR}.optim.override_optimizer_config.{name}"] = value
+    job = draft.plan.job.resolved
+    fields[
+        f"++{_ACTOR}.megatron.override_ddp_config.grad_reduce_in_fp32"
+    ] = not job.gradients_in_16_bits
+    fields |= {f"{_ACTOR}.optim.{name}": norm for name, norm in _clipped(job).items()}
     return fields | {
-        f"{_ACTOR}.megatron.dtype": _NUMBERS[draft.plan.job.resolved.precision],
+        f"{_ACTOR}.megatron.dtype": _NUMBERS[job.precision],
         f"{_ACTOR}.use_dynamic_bsz": False,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": sections["train"]["micro_batch_size"],
         f"{_ACTOR}.ppo_mini_batch_size": sections["train"]["global_batch_size"],
@@ -183,14 +198,22 @@ def _verl_fields(draft: Draft) -> Fields:
     }
 
 
-def policy_fields(draft: Draft, backends: Fields) -> Fields:
-    """Return what NeMo-RL's policy says of a step, with its backends, and the cluster."""
+def policy_fields(draft: Draft, backends: Fields, *, packed: bool = False) -> Fields:
+    """Return what NeMo-RL's policy says of a step, with its backends, and the cluster.
+
+    A micro-batch is so many sequences, and each is padded to a multiple that ranks can divide.
+    """
     strategy, job, place = draft.strategy, draft.plan.job.resolved, placement(draft.plan)
+    context = strategy.context_parallel_degree
     policy: Fields = {
         "train_global_batch_size": job.global_batch_size,
         "train_micro_batch_size": strategy.micro_batch_size,
         "max_total_sequence_length": job.sequence_length,
         "precision": _NUMBERS[job.precision],
+        "dynamic_batching": {"enabled": False},
+        "sequence_packing": {"enabled": packed},
+        "make_sequence_length_divisible_by": strategy.tensor_parallel_degree
+        * (2 * context if context > 1 else 1),
     }
     if job.gradient_clipping is not None:
         policy["max_grad_norm"] = 1.0 if job.gradient_clipping else None
@@ -210,20 +233,21 @@ def _nemo_rl_fields(draft: Draft) -> Fields:
         "pipeline_dtype": _NUMBERS[job.precision],
         "activation_checkpointing": kept is not ActivationCheckpointing.NONE,
     }
-    for name in ("recompute_granularity", "recompute_modules", "moe_token_dispatcher_type"):
+    for name in _OF_THE_POLICY:
         if name in model:
             megatron[name] = model.pop(name)
     own = {name: v for name, v in model.items() if not name.startswith("recompute_")}
     if own:
         megatron["model_overrides"] = own
-    ddp = dict(sections["ddp"])
+    ddp = sections["ddp"] | {"grad_reduce_in_fp32": not job.gradients_in_16_bits}
     sharded = {"use_distributed_optimizer": ddp.pop("use_distributed_optimizer")}
     megatron["optimizer"] = sharded | sections["optimizer"] | _clipped(job)
     megatron["distributed_data_parallel_config"] = ddp
     if job.adapters is not None:
         megatron["peft"] = _peft(job.adapters)
     backends: Fields = {"dtensor_cfg": {"enabled": False}, "megatron_cfg": megatron}
-    return policy_fields(draft, backends)
+    # its ranks share packed sequences alone (`_apply_parallelism_config`)
+    return policy_fields(draft, backends, packed=draft.strategy.context_parallel_degree > 1)
 
 
 def _clipped(job: Job) -> Fields:

@@ -1,8 +1,10 @@
 """nanotron: a plan as the sections of its YAML that say how a step runs.
 
-Keys are those of nanotron's main branch of 2026, `config/parallelism_config.py` and `config.py`:
-its optimizer is sharded as in ZeRO 1 or not at all, it has 1F1B and all-forward-all-backward, and
-it spreads blocks over stages by their compute (`models/base.py`, `build_model`).
+Keys are those of nanotron's main branch of April 2026, `config/parallelism_config.py` and
+`config.py`: its optimizer is sharded as in ZeRO 1 or not at all, and updates the 16-bit parameters
+themselves unless gradients are accumulated in fp32 (`helpers.py`,
+`init_optimizer_and_grad_accumulator`); it has 1F1B and all-forward-all-backward, and spreads blocks
+over stages by their compute (`models/base.py`, `build_model`).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def export_nanotron(plan: Plan, target: str) -> Export:
     draft = _settled(plan, target)
     comments = draft.comments(
         f"Plan {plan.id} for nanotron: add general, data_stages and tokenizer,",
-        "model.model_config and optimizer.learning_rate_scheduler.",
+        "model.model_config and, of optimizer, learning_rate_scheduler, weight_decay and the",
+        "constants of optimizer_factory.",
     )
     return draft.exported(
         ExportedFile(name="nanotron.yaml", text=yaml_text(_fields(draft), comments))
@@ -85,7 +88,11 @@ def _fields(draft: Draft) -> Fields:
     strategy, job = draft.strategy, draft.plan.job.resolved
     gpipe = strategy.pipeline_schedule is PipelineSchedule.GPIPE
     data = strategy.shard_degree * strategy.replicate_degree
-    optimizer: Fields = {"zero_stage": max(zero_stages(strategy))}
+    wide = not job.states_in_16_bits and job.precision is not Precision.FP32
+    optimizer: Fields = {
+        "zero_stage": max(zero_stages(strategy)),
+        "accumulate_grad_in_fp32": wide,
+    }
     if job.gradient_clipping is not None:
         optimizer["clip_grad"] = 1.0 if job.gradient_clipping else None
     if job.optimizer in OPTIMIZERS[draft.target]:

@@ -110,7 +110,9 @@ def _nemo_rl_fields(draft: Draft) -> Fields:
         "defer_fsdp_grad_sync": False,
     }
     if adapters is not None:
-        section["lora_cfg"] = _lora(adapters)
+        section["lora_cfg"] = _lora(adapters) | {
+            "use_triton": strategy.tensor_parallel_degree == 1  # its kernels split nothing
+        }
     backends: Fields = {"dtensor_cfg": section, "megatron_cfg": {"enabled": False}}
     if scores_sequences(draft.plan.model.resolved):
         scored: Fields = {"enabled": True, "reward_model_type": "bradley_terry"}

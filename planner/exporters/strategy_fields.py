@@ -268,10 +268,15 @@ _MAXTEXT: Mapping[str, Said] = {
     "sequence_parallel": Said(
         values=(False,), problem="MaxText's axis tensor splits no norms of a sequence"
     ),
-    "pipeline_parallel_degree": _none("MaxText's pipelines run in an order that is not planned"),
-    "context_parallel_kind": Said(
-        values=(_RING,), problem="MaxText's exchange of heads is not written here"
+    "pipeline_parallel_degree": Said(beside=("model",)),
+    "pipeline_schedule": Said(
+        values=(_GPIPE,), problem="MaxText runs all forward passes before the first backward pass"
     ),
+    "virtual_pipeline_degree": _none("MaxText's circular pipelines have an order of their own"),
+    "micro_batch_count": Said(beside=("pipeline_parallel_degree",)),
+    "first_block": Said(beside=("pipeline_parallel_degree",)),
+    "block_count": Said(beside=("pipeline_parallel_degree",)),
+    "context_parallel_kind": Said(values=(_RING,), problem="MaxText exchanges heads on TPUs alone"),
     "expert_parallel_degree": Said(beside=("zero_stage", "data_parallel_shard_degree")),
     "expert_tensor_parallel_degree": Said(beside=("model",)),
     "data_parallel_replicate_degree": Said(beside=_SHARED),
@@ -393,9 +398,11 @@ def shown(value: object) -> object:
 
 def remedy(name: str, said: Said) -> str:
     """Return how to plan so that the field has a value that the target runs."""
-    if name == "pipeline_schedule":
-        return "plan with --stack megatron"
     words = [str(shown(value)) for value in said.values or ()]
+    if name == "pipeline_schedule" and said is _MEGATRON[name]:
+        return "plan with --stack megatron"
+    if name == "pipeline_schedule":
+        return f"plan with limits.pipeline_schedules [{', '.join(words)}]"
     if name == "sequence_parallel":
         return f"plan with limits.sequence_parallel {words[0].lower()}"
     if name == "context_parallel_kind":

@@ -18,7 +18,8 @@ class Fields:
 
     `aliases` maps other spellings of a field to the name that it is read by; where both are there,
     they have to agree.
-    `section` names the field that the mapping stands under, for messages.
+    `section` names the field that the mapping stands under, for messages. `asked` gathers the paths
+    of all fields that were looked at, of sections too.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Fields:
         *,
         aliases: Mapping[str, str] | None = None,
         section: str = "",
+        asked: set[str] | None = None,
     ) -> None:
+        self.asked = set[str]() if asked is None else asked
         self._values = values
         self._aliases = aliases
         self._section = section
@@ -42,16 +45,19 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         """Return whether the field is there, be it null."""
-        return self._key(name) in self._values
+        return self._seen(name) in self._values
 
     def filled(self, defaults: Mapping[str, Any]) -> Fields:
         """Return the same fields, those absent under every name taken from `defaults`."""
         absent = {name: value for name, value in defaults.items() if name not in self}
-        return Fields({**absent, **self._values}, aliases=self._aliases, section=self._section)
+        return self._with({**absent, **self._values})
 
     def replaced(self, values: Mapping[str, Any]) -> Fields:
         """Return the same fields but for those in `values`, whatever they say."""
-        return Fields({**self._values, **values}, aliases=self._aliases, section=self._section)
+        return self._with({**self._values, **values})
+
+    def _with(self, values: Mapping[str, Any]) -> Fields:
+        return Fields(values, aliases=self._aliases, section=self._section, asked=self.asked)
 
     def spelling(self, name: str) -> str:
         """Return how the configuration spells `name`, with the section that it stands in."""
@@ -83,7 +89,12 @@ class Fields:
                 value=type(value).__name__,
                 remedy="write a configuration of its own",
             )
-        return Fields({**(defaults or {}), **value}, aliases=aliases, section=self.spelling(name))
+        return Fields(
+            {**(defaults or {}), **value},
+            aliases=aliases,
+            section=self.spelling(name),
+            asked=self.asked,
+        )
 
     def size(
         self, name: str, default: int | None = None, *, minimum: int = 1, limit: int = SIZE_LIMIT
@@ -227,11 +238,12 @@ class Fields:
 
     def values(self) -> Mapping[str, Any]:
         """Return all fields as they stand there."""
+        self.asked.update(f"{self._prefix}{name}" for name in self._values)
         return self._values
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all fields that are there."""
-        return tuple(self._values)
+        return tuple(self.values())
 
     def is_mapping(self, name: str) -> bool:
         """Return whether a mapping stands under `name`."""
@@ -302,6 +314,7 @@ class Fields:
 
     def _require_agreement(self, alias: str, name: str) -> None:
         first, second = self._values.get(name), self._values.get(alias)
+        self.asked.add(f"{self._prefix}{alias}")
         if first is not None and second is not None and first != second:
             raise DocumentError(
                 f"contradicts {self._prefix}{name}, which it is another name of",
@@ -311,7 +324,13 @@ class Fields:
             )
 
     def _value(self, name: str) -> Any:
-        return self._values.get(self._key(name))
+        return self._values.get(self._seen(name))
+
+    def _seen(self, name: str) -> str:
+        """Return how the field is spelled, which is looked at from now on."""
+        key = self._key(name)
+        self.asked.add(self._prefix + key)
+        return key
 
     def _key(self, name: str) -> str:
         return self._spelling.get(name, name)

@@ -34,7 +34,7 @@ _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
     ("nccl-topology", r"\A\s*(<\?xml[^>]*>\s*)?(<!--[^>]{0,4096}-->\s*)?<(!DOCTYPE|system\b)"),
     ("nccl-tests", r"^#\s+Rank\s+[0-9]+\s|^#.*\bnccl-tests\b|\"nccl_version\"\s*:"),
     ("ray", r"^available_node_types:"),
-    ("skypilot", r"^resources:\s*$"),
+    ("skypilot", r"^resources:\s*(?:\{|#|$)"),
     ("amd-smi", rf"{ROCM_MARK}|{AMD_MARK}"),
     ("kubernetes", r"\"kind\"\s*:\s*\"(List|NodeList|Node)\"|^kind:\s*(List|NodeList|Node)\s*$"),
     (

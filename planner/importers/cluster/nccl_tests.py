@@ -67,6 +67,7 @@ class _Row:
     microseconds: float
     algorithm_rate: float
     bus_rate: float
+    is_wrong: bool = False
 
 
 def collective_tables(
@@ -121,6 +122,8 @@ def _row(match: re.Match[str]) -> _Row | None:
         microseconds=microseconds,
         algorithm_rate=algorithm,
         bus_rate=bus,
+        # of a count: versions of before 2022 have the largest error here, 5e-07
+        is_wrong=len(words) > 3 and words[3].isdigit() and int(words[3]) > 0,
     )
 
 
@@ -174,6 +177,7 @@ def _json_row(result: object) -> _Row | None:
         microseconds=microseconds,
         algorithm_rate=algorithm,
         bus_rate=bus,
+        is_wrong=type(timed.get("nwrong")) is int and timed["nwrong"] > 0,
     )
 
 
@@ -186,6 +190,13 @@ def _table(
             "ranks or more",
             field=source,
             remedy="give the whole output of nccl-tests, its list of devices too",
+        )
+    wrong = [row.size for row in rows if row.is_wrong]
+    if wrong:
+        raise DocumentError(
+            f"has wrong results for {len(wrong)} sizes, the first of {wrong[0]} bytes",
+            field=source,
+            remedy="find the fault first: #wrong, or nwrong in JSON, has to be 0",
         )
     kind = _kind(rows, len(ranks), source=source, told=told)
     return CollectiveTable(

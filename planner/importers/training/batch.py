@@ -27,9 +27,7 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
     if setting.global_batch_size is not None:  # given beside the file, and holds over it
         given = setting.micro_batch_size or _micro_batch(words, setting, data)
         return setting.global_batch_size, given or 1
-    steps = words.optional_size(_STEPS)
-    waves = _pipeline_micro_batches(words)
-    steps = steps if waves == 1 else (steps or 1) * waves
+    steps = _steps(words)
     batch = words.optional_size(_GLOBAL)
     if batch is not None:
         batch *= words.size("samples_per_prompt", 1)
@@ -55,6 +53,16 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
     return batch, micro
 
 
+def _steps(words: Words) -> int | None:
+    """Return the micro-batches of a step, of those too that a pipeline divides each into."""
+    steps, waves = words.optional_size(_STEPS), _pipeline_micro_batches(words)
+    if waves == 1:
+        return steps
+    if (steps or 1) > 1:
+        words.said.append(f"{words.place(_STEPS)} {steps}: the pipeline is priced as filled once")
+    return (steps or 1) * waves
+
+
 def _micro_batch(words: Words, setting: Setting, data: int) -> int | None:
     """Return the micro-batch as it stands, over all ranks, for each device, or in tokens."""
     pipeline = words.optional_size("pipeline_micro_batch")
@@ -71,7 +79,8 @@ def _micro_batch(words: Words, setting: Setting, data: int) -> int | None:
                 remedy=f"use a multiple of {data}",
             )
         return whole // data
-    return _micro_batch_by_device(words, setting, data) or micro_batch_by_tokens(words) or stated
+    by_device = _micro_batch_by_device(words, setting, data)
+    return by_device or micro_batch_by_tokens(words, data) or stated
 
 
 def _micro_batch_by_device(words: Words, setting: Setting, data: int) -> int | None:
@@ -115,12 +124,18 @@ def _pipeline_micro_batches(words: Words) -> int:
     return count
 
 
-def micro_batch_by_tokens(words: Words) -> int | None:
-    """Return how many whole sequences a micro-batch of so many tokens holds, if it is one."""
+def micro_batch_by_tokens(words: Words, data: int) -> int | None:
+    """Return how many whole sequences a micro-batch of so many tokens holds, if it is one.
+
+    They divide those that a rank of `data` has in a step.
+    """
     tokens, length = words.optional_size("micro_batch_tokens"), sequence_length_of(words)
     if not words.flag("batches_by_tokens") or tokens is None or length is None:
         return None
     found = max(1, tokens // length)
+    batch = (words.optional_size(_GLOBAL) or 0) * words.size("samples_per_prompt", 1)
+    share = batch // data
+    found = max((one for one in range(1, found + 1) if share and share % one == 0), default=found)
     words.said.append(
         f"{words.place('micro_batch_tokens')} {tokens}: priced as {found} whole sequences of "
         f"{length} tokens"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.importers.training.scalar_text import scalar
+from planner.importers.training.shell_words import END, ShellWords
 
 _OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
@@ -45,24 +46,34 @@ _LAUNCHERS = frozenset(
 )
 
 
-def command_fields(words: Sequence[str], text: str) -> dict[str, Any]:
-    """Return what the arguments say; the last of a repeated one holds."""
+def command_fields(given: ShellWords, text: str) -> dict[str, Any]:
+    """Return what the arguments say; the last of a repeated one holds.
+
+    What is set as a variable and used as one is no argument.
+    """
+    variables = {
+        name for name in given.variables if re.search(rf"\$\{{?{name}\b|\(\([^\n]*\b{name}\b", text)
+    }
     fields: dict[str, Any] = {}
     name: str | None = None
-    for word in words:
+    for word in given.words:
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         if flag:
             name = flag[1].replace("-", "_")
             _put(fields, name, True if flag[2] is None else scalar(flag[2]))
             name = None if flag[2] is not None else name
-        elif word.endswith(".py"):
+        elif word == END or word.endswith(".py"):
             name = None  # the program, after the launcher's flags
         elif name is not None and not (override and "." in override[1]):
             _add(fields, name, scalar(word))
-        elif override and not override[1].isupper():
+        elif override and not override[1].isupper() and override[1] not in variables:
             _put(fields, override[1], scalar(override[2]))
             name = None
-    fields = {name: value for name, value in fields.items() if name not in _LAUNCHERS}
+    fields = {
+        name: value
+        for name, value in fields.items()
+        if name not in _LAUNCHERS and not name.startswith("xla_")  # of a compiler
+    }
     program = _PROGRAM.search(text)
     return fields if program is None else {**fields, "program": program[0]}
 
@@ -78,7 +89,9 @@ def _section(fields: dict[str, Any], parts: Sequence[str]) -> dict[str, Any]:
 
 def _put(fields: dict[str, Any], path: str, value: Any) -> None:
     *sections, last = path.split(".")[:_DEPTH_LIMIT]
-    _section(fields, sections)[last] = value
+    section = _section(fields, sections)
+    if not isinstance(section.get(last), dict):  # engine=NAME beside engine.KEY=VALUE
+        section[last] = value
 
 
 def _add(fields: dict[str, Any], path: str, value: Any) -> None:

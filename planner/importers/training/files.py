@@ -117,7 +117,7 @@ def config_from_text(
 def _config_from_command(text: str, setting: Setting, *, source: str) -> TrainingConfig:
     """Return the strategy that the arguments of a launch script say."""
     given = shell_words(text, source=source)
-    fields = command_fields(given.words, text)
+    fields = command_fields(given, text)
     table = _read_or_refused(leaves_of(fields), source)
     if table is None and not _FLAG.search(text):
         raise DocumentError("is in no format that is read", field=source, remedy=_REMEDY)

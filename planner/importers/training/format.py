@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import DocumentError
+from planner.importers.fields import Fields
 from planner.importers.training.config_references import resolved
 from planner.importers.training.words import Words, is_absent
 from planner.schema.job import Stack
@@ -72,6 +73,7 @@ _OF_OTHERS = frozenset(
         *("checkpoint", "checkpointer", "checkpointing", "checkpoints", "data", "data_stages"),
         *("dataset", "datasets", "test_datasets", "train_loader", "eval_loader", "tokenizer"),
         *("critic", "ref", "reward", "reward_model", "rollout", "generation", "teacher", "env"),
+        *("value", "loss_fn", "dtensor_cfg", "megatron_cfg"),  # the backend that is switched off
         *("logger", "profiler", "scheduler", "validation"),
     ]
 )
@@ -84,9 +86,11 @@ class Format:
     `signature` has the ways to know a file: all paths of one of them are there, with the value
     after `=`, or are not, after `!`. `assumed` has what the framework takes where a file says
     nothing, which is said; `fixed` what it always does. `convert` turns the value under a path into
-    that of its word, which numbers of several keys are multiplied into where it ends in `*`; a key
-    may have several words, with blanks between. A name in `beside` is a key, or a section none of
-    whose keys is read.
+    that of its word, which numbers of several keys are multiplied into where it ends in `*`, and a
+    switch is turned round into where it begins with `!`; a key may have several words, with blanks
+    between. A key is `unpriced` where it is on, or has the value after `=`. A name in `beside` is a
+    key, or a section none of whose keys is read; with `.*` it is one of data, logs or other models
+    of which some are.
     """
 
     name: str
@@ -147,11 +151,11 @@ def words_of(table: Format, fields: Mapping[str, Any]) -> Words:
             _take(table, words, path, resolved(value, fields, path))
         elif not _is_open(table, words, path, value):
             continue
-        elif not _is_beside(_plain(path), beside):
+        elif _plain(path) not in beside:
             _require_spelled(table, path)
-            unknown.append(path)
-        elif _sounds_like_a_step(_plain(path), beside) and not _is_off(value):
-            unknown.append(path)
+            known = _is_beside(_plain(path), beside)
+            if not known or (_sounds_like_a_step(_plain(path), beside) and not _is_off(value)):
+                unknown.append(path)
     if unknown:
         words.said.append(_unknown(table.title, unknown))
     return words
@@ -161,7 +165,10 @@ def _take(table: Format, words: Words, path: str, value: Any) -> None:
     key = _plain(path)
     convert = table.convert.get(key)
     for word in table.sets[key].split():
-        words.take(word, path, convert(value) if convert else value)
+        if not word.startswith("!"):
+            words.take(word, path, convert(value) if convert else value)
+        elif not is_absent(value):
+            words.take(word[1:], path, not Fields({path: value}).flag(path, False))
 
 
 def _is_open(table: Format, words: Words, path: str, value: Any) -> bool:
@@ -171,11 +178,12 @@ def _is_open(table: Format, words: Words, path: str, value: Any) -> bool:
         return False
     remedy = _covering(key, table.refused)
     meaning = _covering(key, table.unpriced) or UNPRICED_ANYWHERE.get(key.rpartition(".")[2])
+    at_value = table.unpriced.get(f"{key}={str(value).lower()}")
     if remedy is not None and not _is_off(value):
         raise DocumentError("is not modelled", field=path, value=value, remedy=remedy)
-    if meaning is not None and not _is_off(value):
-        words.said.append(f"{path}: {meaning}")
-    return remedy is None and meaning is None
+    if at_value or (meaning is not None and not _is_off(value)):
+        words.said.append(f"{path}: {at_value or meaning}")
+    return remedy is None and meaning is None and at_value is None
 
 
 def _is_off(value: object) -> bool:
@@ -192,7 +200,7 @@ def _unknown(title: str, paths: list[str]) -> str:
 def _places(table: Format) -> dict[str, str]:
     """Return where each word is said first, for messages on what a file leaves out."""
     return {
-        word.rstrip("*"): path
+        word.strip("!*"): path
         for path, words in reversed(list(table.sets.items()))
         for word in words.split()
     }
@@ -203,9 +211,11 @@ def _plain(path: str) -> str:
 
 
 def _beside_of(table: Format) -> frozenset[str]:
-    """Return the names beside a step, without sections that hold a key of the table."""
+    """Return the names beside a step; sections that hold a key of the table only with `.*`."""
     read = {section for path in table.sets for section in _sections(path)[1:]}
-    return frozenset(table.beside.split()) - read
+    names = table.beside.split()
+    others = {name.removesuffix(".*") for name in names if name.endswith(".*")}
+    return frozenset({name for name in names if name not in read} | others)
 
 
 def _is_beside(key: str, names: frozenset[str]) -> bool:

@@ -88,7 +88,18 @@ def read_megatron(text: str, setting: Setting, *, source: str) -> TrainingConfig
     silent = [flag for flag in _DROPOUTS if flag not in found.values]
     dropout = {"dropout": True} if silent else {}
     said = (*found.assumptions, *config.assumptions, *not_priced(found.others), *_dropped(silent))
-    return replace(config, assumptions=said, job={**config.job, **dropout})
+    return replace(
+        config, assumptions=said, job={**config.job, **dropout, **_narrow_gradients(found.values)}
+    )
+
+
+def _narrow_gradients(values: Mapping[str, list[str]]) -> dict[str, object]:
+    """Return that gradients of fp16 stay in 16 bits, unless an option asks otherwise.
+
+    Source: `megatron/training/arguments.py` (`accumulate_allreduce_grads_in_fp32`).
+    """
+    wide = "--accumulate-allreduce-grads-in-fp32" in values
+    return {} if wide or "--fp16" not in values else {"gradients_in_16_bits": True}
 
 
 def _dropped(silent: Sequence[str]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ _FILES_AND_LOGS = """
     tensorboard- test- tiktoken- timing- titles- tokenizer- train- trust-remote use-checkpoint
     use-cpu-init use-dist-ckpt use-mcore use-mp-args use-persistent use-pytorch use-tokenizer valid
     vocab-extra vocab-file wandb- loss-scale hysteresis check- iterations-to eod-mask reset-
-    calculate-per legacy- ft- accumulate-allreduce use-one-sent chat-template empty-unused
+    calculate-per legacy- ft- use-one-sent chat-template empty-unused
     error-injection
 """
 _SCHEDULES = """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from planner.errors import DocumentError
-from planner.importers.training.shell_words import shell_words
+from planner.importers.training.shell_words import END, shell_words
 
 _NUMBERS = {
     "--tensor-model-parallel-size",
@@ -79,6 +79,7 @@ SWITCHES = {
     "--group-query-attention",
     "--cross-entropy-loss-fusion",
     "--grad-reduce-in-bf16",
+    "--accumulate-allreduce-grads-in-fp32",
 }
 _KNOWN = _NUMBERS | set(_WORDS) | _LISTS | SWITCHES
 _LIMIT = 2**24
@@ -111,7 +112,9 @@ def flags_in(text: str, *, source: str) -> FoundFlags:
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
     for word in given.words:
-        if word.startswith("--") and len(word) > 2:
+        if word == END:
+            current = None
+        elif word.startswith("--") and len(word) > 2:
             name, _, value = word.partition("=")
             name, value = _newer(name.rstrip(")").replace("_", "-"), value)
             _require_spelled(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 
 from planner.errors import DocumentError
 from planner.importers.training.batch import micro_batch_by_tokens
@@ -15,6 +16,12 @@ from planner.importers.training.numerics import precision_of
 from planner.importers.training.words import Words
 
 _GRANULARITY = "--recompute-granularity"
+_OFFLOAD, _FRACTION = "--optimizer-cpu-offload", "--optimizer-offload-fraction"
+_SPLITS = (
+    "--tensor-model-parallel-size",
+    "--pipeline-model-parallel-size",
+    "--context-parallel-size",
+)
 _BATCHES = (("micro_batch", "--micro-batch-size"), ("global_batch", "--global-batch-size"))
 
 
@@ -27,7 +34,12 @@ def read_megatron_words(words: Words, setting: Setting) -> TrainingConfig:
     given = dict.fromkeys((*words.assumed, *words.values))
     values = _arguments(words, [word for word in given if word.startswith("--")])
     precision = precision_of(words)
-    values |= {f"--{precision['precision']}": [], **_step(words)}
+    values |= {f"--{precision['precision']}": [], **_step(words, setting)}
+    if _OFFLOAD in values and words.get(_FRACTION) == 0:
+        words.said.append(
+            f"{words.place(_OFFLOAD)} moves nothing while {words.place(_FRACTION)} is 0"
+        )
+        del values[_OFFLOAD]
     if "checkpointing" in words and not words.flag("checkpointing"):
         values = {flag: given for flag, given in values.items() if "--recompute" not in flag}
     back = {flag: words.place(flag) for flag in (*values, *words.places) if flag.startswith("--")}
@@ -49,14 +61,15 @@ def read_megatron_words(words: Words, setting: Setting) -> TrainingConfig:
     return replace(config, names=names, assumptions=said, job=job)
 
 
-def _step(words: Words) -> dict[str, list[str]]:
+def _step(words: Words, setting: Setting) -> dict[str, list[str]]:
     """Return the batches and the checkpointing that stand under words of their own."""
     found: dict[str, list[str]] = {}
     for word, flag in _BATCHES:
         if word in words:
             times = words.size("samples_per_prompt", 1) if word == "global_batch" else 1
             found[flag] = [str(words.size(word) * times)]
-    by_tokens = micro_batch_by_tokens(words)
+    split = prod(words.size(flag, 1) for flag in _SPLITS)
+    by_tokens = micro_batch_by_tokens(words, max(setting.device_count // split, 1))
     if by_tokens is not None:
         found["--micro-batch-size"] = [str(by_tokens)]
     if words.flag("checkpointing") and _GRANULARITY not in words:

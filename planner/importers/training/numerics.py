@@ -96,10 +96,17 @@ def precision_of(words: Words) -> dict[str, object]:
             words.said.append(f"{words.place('fp8')} {words.get('fp8')} is priced as fp8")
     if not on and named is None and "bf16" not in words and "fp16" not in words:
         words.said.append(f"{words.title}'s file says no number format: fp32")
-    job: dict[str, object] = {"precision": named or (on[0] if on else "fp32")}
+    return _with_states(words, {"precision": named or (on[0] if on else "fp32")})
+
+
+def _with_states(words: Words, job: dict[str, object]) -> dict[str, object]:
+    """Return the number format with that of states, gradients and products in fp32."""
     loaded = bool(words.fixed.get("loads_in_compute_format")) and job["precision"] == "bf16"
-    if _states_have_16_bits(words) or loaded:
+    narrow = job["precision"] != "fp32" and words.flag("narrow_states")
+    if _states_have_16_bits(words) or loaded or narrow:
         job["states_in_16_bits"] = True
+    if _has_16_bits(words.text("gradients_precision")):
+        job["gradients_in_16_bits"] = True
     if words.flag("tensor_float_32") and job["precision"] == "fp32":  # others have no such products
         job["tensor_float_32"] = True
     return job
@@ -123,10 +130,13 @@ def _named(words: Words) -> str | None:
 
 
 def _states_have_16_bits(words: Words) -> bool:
-    states = (words.text("states_precision") or "").rpartition(".")[2]
     whole = (words.text("precision") or "") in _WHOLE
     pure = words.flag("pure_bf16")
-    return whole or pure or states in {"bf16", "bfloat16", "fp16", "float16"}
+    return whole or pure or _has_16_bits(words.text("states_precision"))
+
+
+def _has_16_bits(name: str | None) -> bool:
+    return (name or "").rpartition(".")[2] in {"bf16", "bfloat16", "fp16", "float16"}
 
 
 def optimizer_of(words: Words) -> dict[str, object]:

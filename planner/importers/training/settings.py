@@ -162,6 +162,7 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
             remedy="use one of them",
         )
     context = max(ring, heads)
+    exchanges = heads > 1 or (context > 1 and _exchanges_heads(words))
     split = "heads" if heads > 1 else "context"
     data = data_parallel_degree(
         setting,
@@ -174,7 +175,7 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
     degree = words.place("pipeline")
     require_one_decoder(setting, pipeline=size["pipeline"], field_name=degree)
     _require_one_round(words, setting, size["pipeline"])
-    virtual, schedule = _schedule(words, size["pipeline"])
+    virtual, schedule = _schedule(words, setting, size["pipeline"])
     return {
         "tensor_parallel_degree": size["tensor"],
         "sequence_parallel": words.flag("sequence_parallel") and size["tensor"] > 1,
@@ -183,11 +184,21 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
         "pipeline_schedule": schedule,
         "context_parallel_degree": context,
         "context_parallel_kind": ContextParallelKind.ALL_TO_ALL
-        if heads > 1
+        if exchanges
         else ContextParallelKind.RING,
         "expert_parallel_degree": size["expert"],
         "expert_tensor_parallel_degree": words.optional_size("expert_tensor"),
     }, data
+
+
+def _exchanges_heads(words: Words) -> bool:
+    """Return whether ranks that share a sequence exchange heads, by the name of their way."""
+    way = words.text("context_exchange")
+    if way not in (None, "ring", "ulysses"):
+        words.said.append(
+            f"{words.place('context_exchange')} {way} is priced as passed round a ring"
+        )
+    return way == "ulysses"
 
 
 def _require_one_round(words: Words, setting: Setting, pipeline: int) -> None:
@@ -217,8 +228,8 @@ def _require_one_round(words: Words, setting: Setting, pipeline: int) -> None:
         )
 
 
-def _schedule(words: Words, pipeline: int) -> tuple[int, PipelineSchedule]:
-    virtual = words.size("virtual", 1)
+def _schedule(words: Words, setting: Setting, pipeline: int) -> tuple[int, PipelineSchedule]:
+    virtual = words.optional_size("virtual") or _stages_a_rank(words, setting, pipeline)
     word = (words.text("schedule") or "1f1b").rpartition(".")[2].replace("_", "").replace("-", "")
     if pipeline == 1:
         return 1, PipelineSchedule.ONE_F_ONE_B
@@ -234,6 +245,29 @@ def _schedule(words: Words, pipeline: int) -> tuple[int, PipelineSchedule]:
         words.said.append(f"{words.place('schedule')}: two virtual stages a rank are assumed")
         virtual = 2
     return virtual, PipelineSchedule.INTERLEAVED if virtual > 1 else schedule
+
+
+def _stages_a_rank(words: Words, setting: Setting, pipeline: int) -> int:
+    """Return the virtual stages of a rank where a stage has so many layers at most.
+
+    Source: NeMo AutoModel, `pipelining/functional.py` (`calculate_virtual_stages`).
+
+    Raises:
+        DocumentError: if ranks would have several numbers of them, and no rounding is asked for.
+    """
+    each, blocks = words.optional_size("stage_layers"), setting.graph.block_count
+    if each is None or pipeline == 1:
+        return 1
+    stages, rounding = -(-blocks // each), words.text("stage_rounding")
+    if stages % pipeline and rounding is None:
+        raise DocumentError(
+            f"makes {stages} stages of the model's {blocks} blocks, which {pipeline} ranks do not "
+            "share evenly",
+            field=words.place("stage_layers"),
+            value=each,
+            remedy=f"use {blocks // pipeline}, or a divisor of it",
+        )
+    return max(stages // pipeline + (stages % pipeline > 0 and rounding == "up"), 1)
 
 
 def _shard(words: Words) -> int:

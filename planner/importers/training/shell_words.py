@@ -16,17 +16,21 @@ from dataclasses import dataclass
 from planner.errors import DocumentError
 from planner.importers.training.slurm_directives import slurm_variables
 
+_DEFAULT = r"(?:[^{}\n]|\$\{[^{}\n]*\})*"  # of ${NAME:-"${OTHER}/x"}
 _ASSIGNMENT = re.compile(
     r"(?:^|(?<=[;\s]))(?:export\s+|local\s+)?([A-Za-z_]\w*)="
-    r"(\"[^\"\n]*\"|'[^'\n]*'|\$\(\([^\n]*?\)\)|\$\{\w+:?[-=][^}\n]*\}|[^\s();\"']*)(?=[;\s]|$)",
+    r"(\"[^\"\n]*\"|'[^'\n]*'|\$\(\([^\n]*?\)\)"
+    rf"|\$\{{\w+:?[-=]{_DEFAULT}\}}|[^\s();\"']*)(?=[;\s]|$)",
     re.MULTILINE,
 )
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
+_VARIABLE = re.compile(rf"\$(?:(\w+)|\{{(\w+)(?::?[-=]({_DEFAULT}))?\}})")
 _ARITHMETIC = re.compile(r"\$\(\(([\d\s+*/%()<>-]{1,200})\)\)")
 _HERE_DOCUMENT = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?^\s*\2[ \t]*$", re.MULTILINE | re.DOTALL
 )
-_HOLDS_FLAGS = re.compile(r"(?:^|[\s=(])--[a-z]")
+_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+END = ";"  # of a command, whose last flag has no more values
+_HOLDS_FLAGS = re.compile(r"(?:^|[\s=(])(?:--[a-z]|\+{0,2}[a-z]\w*(?:\.\w+)+=)")
 _OPENING = re.compile(r"^[A-Za-z_]\w*\+?=\(?|^\(")
 _FLAG = re.compile(r"--[a-z][\w-]*")
 _TEXT_LIMIT = 4 * 2**20
@@ -47,11 +51,15 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellWords:
-    """The words of a script, its flags that stand under a condition, and what was taken for set."""
+    """The words of a script, its flags that stand under a condition, and what was taken for set.
+
+    `END` stands between the words of two commands; `variables` are the names that are set.
+    """
 
     words: tuple[str, ...]
     conditional: frozenset[str]
     assumptions: tuple[str, ...]
+    variables: frozenset[str]
 
 
 def shell_words(text: str, *, source: str) -> ShellWords:
@@ -63,7 +71,7 @@ def shell_words(text: str, *, source: str) -> ShellWords:
     joined = text.replace("\r\n", "\n").replace("\\\n", " ")
     known, assumptions = _known(joined)
     known = {**slurm_variables(text), **known}
-    whole = _substituted(joined, known)
+    whole = _substituted(_with_ends(joined), known)
     try:
         words = _split(whole)
     except ValueError:
@@ -72,7 +80,17 @@ def shell_words(text: str, *, source: str) -> ShellWords:
         words=tuple(inner for word in words for inner in _inner(word, _DEPTH)),
         conditional=_conditional(joined),
         assumptions=tuple(assumptions),
+        variables=frozenset(known),
     )
+
+
+def _with_ends(text: str) -> str:
+    """Return the text with the end of a command on a line by itself, after each but an array's."""
+    parts, last = list[str](), 0
+    for array in _ARRAY.finditer(text):
+        parts += [text[last : array.start()].replace("\n", f"\n{END}\n"), array[0]]
+        last = array.end()
+    return "".join([*parts, text[last:].replace("\n", f"\n{END}\n")])
 
 
 def _split(text: str) -> list[str]:

@@ -249,6 +249,9 @@ def test_nemo_rls_policy_on_dtensor() -> None:
             "train_micro_batch_size": 1,
             "max_total_sequence_length": 8192,
             "precision": "bfloat16",
+            "dynamic_batching": {"enabled": False},
+            "sequence_packing": {"enabled": False},
+            "make_sequence_length_divisible_by": 4,
             "dtensor_cfg": {
                 "_v2": True,
                 "enabled": True,
@@ -264,6 +267,42 @@ def test_nemo_rls_policy_on_dtensor() -> None:
         },
         "cluster": {"gpus_per_node": 8, "num_nodes": 2},
     }
+
+
+def test_nemo_rls_ranks_share_packed_sequences_on_megatron_alone() -> None:
+    shared = {"context_parallel_degree": 2, "tensor_parallel_degree": 2, "zero_stage": 3}
+    strategy = {**shared, "data_parallel_shard_degree": 4}
+    assert fields("nemo-rl", strategy)["policy"]["sequence_packing"] == {"enabled": False}
+    policy = fields("nemo-rl-megatron", {**strategy, "zero_stage": 1})["policy"]
+    assert policy["sequence_packing"] == {"enabled": True}
+    assert policy["make_sequence_length_divisible_by"] == 8
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_nemo_rls_kernels_of_lora_split_no_tensors(tensor: int) -> None:
+    strategy = {
+        "tensor_parallel_degree": tensor,
+        "data_parallel_shard_degree": 16 // tensor,
+        "zero_stage": 3,
+    }
+    policy = fields("nemo-rl", strategy, adapters={"rank": 8})["policy"]
+    assert policy["dtensor_cfg"]["lora_cfg"]["use_triton"] is (tensor == 1)
+
+
+@pytest.mark.parametrize("target", ["megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron"])
+def test_an_optimizer_on_the_host_is_there_whole(target: str) -> None:
+    strategy = {"data_parallel_shard_degree": 16, "zero_stage": 1, "offload": ["optimizer"]}
+    assert re.search(
+        r"optimizer_offload_fraction\b[ :=]+1\.0", made(target, strategy).files[0].text
+    )
+
+
+def test_what_nemo_rl_has_among_its_own_keys_is_not_overridden_in_the_model() -> None:
+    strategy = {"expert_parallel_degree": 8, "data_parallel_shard_degree": 16, "zero_stage": 1}
+    policy = fields("nemo-rl-megatron", strategy, model="mixtral-8x7b", deduplicated_dispatch=True)
+    megatron = policy["policy"]["megatron_cfg"]
+    assert megatron["moe_flex_dispatcher_backend"] == "deepep"
+    assert "moe_flex_dispatcher_backend" not in megatron["model_overrides"]
 
 
 def test_nemo_rls_policy_on_megatron_has_virtual_stages_among_the_models_own() -> None:
@@ -307,9 +346,24 @@ def test_nanotrons_sections() -> None:
             "batch_accumulation_per_replica": 32,
             "sequence_length": 8192,
         },
-        "optimizer": {"zero_stage": 1, "optimizer_factory": {"name": "adamW"}},
+        "optimizer": {
+            "zero_stage": 1,
+            "accumulate_grad_in_fp32": True,
+            "optimizer_factory": {"name": "adamW"},
+        },
         "model": {"dtype": "bfloat16"},
     }
+
+
+@pytest.mark.parametrize(
+    ("job", "wide"),
+    [({}, True), ({"states_in_16_bits": True}, False), ({"precision": "fp32"}, False)],
+)
+def test_nanotron_keeps_states_in_32_bits_by_the_accumulation_of_gradients(
+    job: dict[str, Any], wide: bool
+) -> None:
+    found = fields("nanotron", {"data_parallel_shard_degree": 16, "zero_stage": 1}, **job)
+    assert found["optimizer"]["accumulate_grad_in_fp32"] is wide
 
 
 def test_maxtext_has_experts_on_an_axis_of_the_ranks_that_share_states() -> None:
@@ -321,6 +375,47 @@ def test_maxtext_has_experts_on_an_axis_of_the_ranks_that_share_states() -> None
         "ici_fsdp_parallelism": 2,
         "dcn_fsdp_parallelism": 2,
     }
+
+
+def test_maxtext_passes_all_micro_batches_of_a_step_through_its_pipeline_at_once() -> None:
+    strategy = {
+        "pipeline_parallel_degree": 4,
+        "pipeline_schedule": "gpipe",
+        "data_parallel_shard_degree": 4,
+        "zero_stage": 3,
+        "activation_checkpointing": "full",
+    }
+    found = fields("maxtext", strategy)
+    wanted = {
+        "per_device_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "num_pipeline_microbatches": 16,
+        "num_layers_per_pipeline_stage": 8,
+        "ici_pipeline_parallelism": 2,
+        "dcn_pipeline_parallelism": 2,
+        "remat_policy": "full",
+    }
+    assert wanted.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "field"),
+    [
+        ("llama-3-8b", {"pipeline_schedule": "1f1b"}, "strategy.pipeline_schedule"),
+        ("llama-3-8b", {"micro_batch_size": 8}, "strategy.micro_batch_count"),
+        ("deepseek-v3", {}, "strategy.pipeline_parallel_degree"),
+    ],
+)
+def test_maxtext_has_no_other_pipelines(model: str, changes: dict[str, Any], field: str) -> None:
+    strategy = {"pipeline_parallel_degree": 4, "pipeline_schedule": "gpipe", "zero_stage": 3}
+    plan = plan_of(
+        Strategy.model_validate({**strategy, "data_parallel_shard_degree": 4, **changes}),
+        model=model,
+        cluster="2x8xh100-sxm5-80gb",
+    )
+    with pytest.raises(InputError) as refused:
+        export(plan, "maxtext")
+    assert refused.value.field == field
 
 
 def test_maxtext_counts_devices_that_split_a_sequence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,18 @@ def test_a_skypilot_tasks_nodes():
     _, cluster, notes = read_cluster(str(SAMPLES / "skypilot-task.yaml"))
     assert cluster.device_count == 16
     assert any("use_spot" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: {accelerators: 'H100:8'}\nnum_nodes: 2\n",
+        "resources: {accelerators: {H100: 8}, use_spot: false}\nnum_nodes: 2\nrun: true\n",
+        "num_nodes: 2\nresources:  # of each node\n  accelerators: H100:8\n",
+    ],
+)
+def test_a_skypilot_task_is_known_however_its_yaml_is_written(text):
+    assert cluster_from_output(text.encode(), source="it").cluster.device_count == 16
 
 
 @pytest.mark.parametrize(
@@ -434,6 +447,16 @@ def test_table_of_nccl_tests_names_hosts_product_and_collective():
     assert {figure.kind for figure in table.figures} == {"all_reduce"}
     first = table.figures[0]
     assert (first.message_bytes, first.seconds) == (2**20, pytest.approx(95.6e-6, abs=1e-6))
+
+
+def test_a_table_of_nccl_tests_with_wrong_results_is_refused():
+    text = sample("all_reduce-8.txt").decode().replace("53.85      0", "53.85      7")
+    with pytest.raises(DocumentError, match="wrong results for 1 sizes, the first of 1048576"):
+        collective_table(text, source="it")
+    fields = json.loads(sample("all_gather-8.json"))
+    fields["results"][0]["out_of_place"]["nwrong"] = 1
+    with pytest.raises(DocumentError, match="wrong results for 1 sizes"):
+        collective_table(json.dumps(fields), source="it")
 
 
 def test_table_of_nccl_tests_is_read_with_the_tags_of_mpirun():

@@ -100,6 +100,97 @@ def test_nemos_recipe_has_megatrons_settings_as_keys():
     assert config.job["precision"] == "bf16"
 
 
+NEMO_RL = """
+policy:
+  train_global_batch_size: 64
+  train_micro_batch_size: 1
+  precision: bfloat16
+  dtensor_cfg: {enabled: false}
+  megatron_cfg:
+    enabled: true
+    activation_checkpointing: false
+    recompute_granularity: full
+    tensor_model_parallel_size: 2
+    optimizer: {optimizer: adam, optimizer_cpu_offload: true, optimizer_offload_fraction: FRACTION}
+    distributed_data_parallel_config: {grad_reduce_in_fp32: WIDE}
+"""
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("false", True), ("true", False)])
+def test_gradients_that_megatrons_buckets_reduce_in_16_bits_are_so_in_the_job(wide, narrow):
+    job = read(NEMO_RL.replace("WIDE", wide).replace("FRACTION", "1.0"), ".yaml").job
+    assert job.get("gradients_in_16_bits", False) is narrow
+
+
+@pytest.mark.parametrize(("fraction", "moved"), [("0.0", ()), ("1.0", (Offload.OPTIMIZER,))])
+def test_an_offload_of_no_part_moves_nothing_which_is_told(fraction, moved):
+    config = read(NEMO_RL.replace("WIDE", "true").replace("FRACTION", fraction), ".yaml")
+    (group,) = config.strategy.stages[0].layers
+    assert group.offload == moved
+    assert group.activation_checkpointing == "none"
+    told = [one for one in config.assumptions if "moves nothing" in one]
+    assert len(told) == (not moved)
+
+
+@pytest.mark.parametrize(
+    ("flags", "narrow"),
+    [
+        ("--fp16", True),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", False),
+        ("--bf16", False),
+        ("--bf16 --grad-reduce-in-bf16", True),
+    ],
+)
+def test_megatron_reduces_gradients_of_fp16_in_16_bits_unless_asked(flags, narrow):
+    job = read(f"pretrain_gpt.py --micro-batch-size 1 {flags}", ".sh").job
+    assert job.get("gradients_in_16_bits", False) is narrow
+
+
+NANOTRON = """
+parallelism: {dp: 16, pp: 1, tp: 1, expert_parallel_size: EXPERTS, tp_recompute_allgather: false}
+tokens: {micro_batch_size: 1, batch_accumulation_per_replica: 1}
+optimizer: {zero_stage: 1, accumulate_grad_in_fp32: WIDE}
+model: {dtype: bfloat16}
+"""
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("false", True), ("true", False)])
+def test_nanotron_updates_16_bit_parameters_unless_gradients_are_added_in_32(wide, narrow):
+    config = read(NANOTRON.replace("WIDE", wide).replace("EXPERTS", "1"), ".yaml")
+    assert config.job.get("states_in_16_bits", False) is narrow
+    assert any(said.startswith("parallelism.tp_recompute_all") for said in config.assumptions)
+
+
+def test_nanotrons_ranks_of_experts_alone_are_refused():
+    with pytest.raises(DocumentError, match=r"parallelism\.expert_parallel_size"):
+        read(NANOTRON.replace("WIDE", "true").replace("EXPERTS", "2"), ".yaml")
+
+
+MAXTEXT = "per_device_batch_size: 1\nmax_target_length: 2048\nici_context_parallelism: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "told"),
+    [("ring", "ring", False), ("ulysses", "all_to_all", False), ("all_gather", "ring", True)],
+)
+def test_how_maxtexts_ranks_share_a_sequence(way, kind, told):
+    config = read(f"{MAXTEXT}context_parallel_strategy: {way}\n", ".yml")
+    assert config.strategy.context_parallel_kind == kind
+    assert any("passed round a ring" in said for said in config.assumptions) is told
+
+
+@pytest.mark.parametrize("policy", ["none", "custom"])
+def test_maxtexts_policies_that_leave_open_what_is_recomputed_are_refused(policy):
+    with pytest.raises(DocumentError, match=r"remat_policy: leaves open"):
+        read(f"{MAXTEXT}remat_policy: {policy}\n", ".yml")
+
+
+@pytest.mark.parametrize("key", ["shard_optimizer_over_data: true", "ici_diloco_parallelism: 2"])
+def test_what_maxtext_shards_in_a_way_that_is_not_modelled_is_refused(key):
+    with pytest.raises(DocumentError, match=key.partition(":")[0]):
+        read(f"{MAXTEXT}{key}\n", ".yml")
+
+
 def test_megatrons_own_yaml_has_the_same_keys_elsewhere():
     text = "model_parallel:\n  tensor_model_parallel_size: 2\nmicro_batch_size: 1\nbf16: true\n"
     config = read(text + "global_batch_size: 64\n", ".yaml")

@@ -30,6 +30,11 @@ _PLUGIN_BESIDE = """
     deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter
     megatron_lm_config.megatron_lm_gradient_clipping
     parallelism_config.parallelism_config_sp_backend
+    parallelism_config.parallelism_config_sp_seq_length
+    parallelism_config.parallelism_config_sp_seq_length_is_variable
+    parallelism_config.parallelism_config_sp_attn_implementation
+    parallelism_config.parallelism_config_dp_shard_size
+    deepspeed_config.seq_parallel_communication_data_type
 """
 PLUGIN_KEYS = Format(
     name="accelerate",
@@ -37,6 +42,10 @@ PLUGIN_KEYS = Format(
     signature=(("distributed_type=deepspeed",), ("distributed_type=megatron_lm",)),
     sets={path: path for path in _PLUGIN_READ.split()},
     unpriced={"deepspeed_config.deepspeed_moe_layer_cls_names": "the model given is priced"},
+    refused={
+        f"parallelism_config.parallelism_config_{axis}_size": "use 1: it is no axis of this plugin"
+        for axis in ("tp", "cp", "dp_replicate")
+    },
     beside=_PLUGIN_BESIDE,
 )
 _KINDS = ("fsdp", "multi_gpu", "multi_cpu", "no")

@@ -26,6 +26,7 @@ AXOLOTL = Format(
         "bf16": "bf16",
         "bfloat16": "pure_bf16",
         "fp16": "fp16",
+        "float16": "fp16 narrow_states",
         "tf32": "tensor_float_32",
         "fp8": "fp8",
         "optimizer": "optimizer",
@@ -68,6 +69,10 @@ AXOLOTL = Format(
         "unfrozen_parameters": "all parameters are priced as trained",
         "gptq": "its kernels are priced as bitsandbytes'",
         "s2_attention": "attention of shifted groups is priced as full attention",
+        "qat": "training that is aware of quantization is priced without it",
+        "quantize_moe_experts": "experts are priced in the bits of the other weights",
+        "lora_target_parameters": "experts' own adapters are not priced",
+        "freeze_mm_modules": "all of it is priced as trained",
         "tiled_mlp": "products by pieces are priced whole",
         "rl": "sampling and the reference model are not priced, the training step is",
     },
@@ -97,9 +102,17 @@ AXOLOTL = Format(
         loraplus_lr_ratio neftune_noise_alpha noisy_embedding_alpha bnb_config_kwargs
         ddp_timeout use_tensorboard rope_theta excess_length_strategy ring_attn_func
         heads_k_stride dataloader_num_workers curriculum_sampling group_by_length local_rank
-        multipack_real_batches save_first_step experts_implementation
+        multipack_real_batches save_first_step experts_implementation eot_tokens processor_type
+        skip_prepare_dataset loss_watchdog_threshold loss_watchdog_patience
+        tokenizer_use_mistral_common trl vllm ebft swanlab_project swanlab_experiment_name
+        swanlab_description swanlab_mode swanlab_log_completions use_swanlab eta_min
+        cosine_constant_lr_ratio flex_attn_compile_kwargs model_config
     """,
     assumed={"bf16": True},
     fixed={"deepspeed_by_name": True, "loads_in_compute_format": True},
-    convert={"eager_attention": lambda on: "eager" if on else None},
+    convert={
+        "eager_attention": lambda on: "eager" if on else None,
+        "activation_offloading": lambda way: True if way == "legacy" else way,
+        "float16": lambda on: on or None,
+    },
 )

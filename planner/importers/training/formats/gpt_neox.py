@@ -42,6 +42,7 @@ GPT_NEOX = Format(
         "num_experts": "the model given is priced, whose experts need not be as many",
         "moe_num_experts": "the model given is priced, whose experts need not be as many",
         "weight_server": "is not priced",
+        "te_fp8_format": "products are priced in the file's other number format",
     },
     beside="""
         num_attention_heads num_kv_heads max_position_embeddings norm pos_emb rotary_pct
@@ -71,7 +72,9 @@ GPT_NEOX = Format(
         make_vocab_size_divisible_by extra_save_iters use_bias_in_norms use_bias_in_attn_linear
         use_bias_in_mlp communication_data_type dynamic_loss_scale
         intermediate_size head_dim pipe_partition_method attention_softmax_in_fp32 finetune
-        use_flashattn_swiglu use_cpu_initialization
+        use_flashattn_swiglu use_cpu_initialization mlp_multiple_of log_grad_norm
+        bf16.loss_scale bf16.loss_scale_window bf16.initial_scale_power bf16.hysteresis
+        bf16.min_loss_scale
     """,
     assumed={"micro_batch": 1, "zero_stage": 0},
     stack=Stack.DEEPSPEED,

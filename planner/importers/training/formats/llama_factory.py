@@ -28,7 +28,8 @@ _BESIDE = f"""
     ignore_pad_token_for_loss default_system tool_format do_sample max_new_tokens top_p temperature
     predict_with_generate infer_backend infer_dtype swanlab_project swanlab_run_name use_swanlab
     flash_attn_version
-    disable_gradient_checkpointing_reentrant use_reentrant_gc save_hf_model
+    disable_gradient_checkpointing_reentrant use_reentrant_gc save_hf_model fp8_backend
+    fp8_enable_fsdp_float8_all_gather use_dft_loss use_asft_loss asft_alpha use_eaft_loss
 """
 _UNPRICED = {
     "enable_liger_kernel_loss": "priced as Liger has it",
@@ -81,6 +82,7 @@ LLAMA_FACTORY = Format(
         "stage": "objective",
         "freeze_vision_tower": "frozen_tower",
         "pure_bf16": "pure_bf16",
+        "fp8": "fp8",
         "enable_liger_kernel": "liger",
         "flash_attn": "attention",
         "disable_gradient_checkpointing": "no_checkpointing",

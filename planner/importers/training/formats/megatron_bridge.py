@@ -6,7 +6,14 @@ Names are of Megatron-Bridge 0.2, `megatron/bridge/training/config.py`.
 from __future__ import annotations
 
 from planner.importers.training.format import Format, under
-from planner.importers.training.formats.megatron_keys import BATCH, MODEL, STATES, beside_under
+from planner.importers.training.formats.megatron_keys import (
+    BATCH,
+    MODEL,
+    OF_THE_RECIPE,
+    OFFLOADED_RATIO,
+    STATES,
+    beside_under,
+)
 from planner.schema.job import Stack
 
 MEGATRON_BRIDGE = Format(
@@ -35,6 +42,7 @@ MEGATRON_BRIDGE = Format(
         "peft.target_modules": "lora_targets",
         "peft.peft_scheme": "adapter",
     },
+    unpriced={"ddp.grad_reduce_in_fp32=false": OF_THE_RECIPE},
     beside="model._target_ train dataset scheduler logger checkpoint tokenizer rng profiling "
     "dist comm_overlap nvrx_straggler ft optimizer.lr optimizer.min_lr optimizer.weight_decay "
     "optimizer.adam_beta1 optimizer.adam_beta2 optimizer.adam_eps "
@@ -44,4 +52,5 @@ MEGATRON_BRIDGE = Format(
     "validation model.cpu_offloading " + beside_under("model", "ddp", "optimizer"),
     stack=Stack.MEGATRON,
     assumed={"precision": "bf16_mixed", "--use-distributed-optimizer": True},
+    fixed=OFFLOADED_RATIO,
 )

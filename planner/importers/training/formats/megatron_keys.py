@@ -52,6 +52,15 @@ STATES = {
     "optimizer_offload_fraction": "--optimizer-offload-fraction",
     "clip_grad": "clipping",
 }
+# Where no recipe of precision says it as well, which would hold.
+GRADIENTS = {
+    "grad_reduce_in_bf16": "--grad-reduce-in-bf16",
+    "grad_reduce_in_fp32": "!--grad-reduce-in-bf16",
+}
+OF_THE_RECIPE = "the recipe of precision says it as well, and holds"
+# What `OptimizerConfig` has where a file says nothing, and no argument has 1 in its place.
+OFFLOADED_RATIO = {"--optimizer-offload-fraction": 0}
+
 NUMBERS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 # Keys of the model, the schedule of the learning rate, logging, data and kernels of Megatron-Core.
 BESIDE = """
@@ -62,12 +71,13 @@ BESIDE = """
     cross_entropy_fusion_impl cross_entropy_loss_fusion data_cache_path data_path dataloader_type
     decoupled_lr deterministic_mode disable_bias_linear distribute_saved_activations
     end_weight_decay eval_interval eval_iters ffn_hidden_size finetune gradient_accumulation_fusion
-    grad_reduce_in_fp32 init_method_std kv_channels layernorm_epsilon
+    init_method_std kv_channels layernorm_epsilon
     layernorm_zero_centered_gamma load log_interval lr lr_decay_iters lr_decay_style
     lr_warmup_fraction
     lr_warmup_init lr_warmup_iters make_vocab_size_divisible_by masked_softmax_fusion
     max_position_embeddings
-    min_lr mock_data moe_aux_loss_coeff moe_grouped_gemm moe_permute_fusion
+    min_lr mock_data moe_aux_loss_coeff moe_flex_dispatcher_backend moe_grouped_gemm
+    moe_permute_fusion
     moe_router_load_balancing_type moe_router_topk no_load_optim no_load_rng no_save_optim
     no_save_rng
     norm_epsilon normalization num_attention_heads num_moe_experts num_query_groups num_workers

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from planner.importers.training.format import Format
 from planner.importers.training.formats.hf_trainer import AXES, BESIDE, FSDP, FSDP_BESIDE, TRAINING
-from planner.importers.training.formats.megatron_keys import BATCH, MODEL, NUMBERS, STATES
+from planner.importers.training.formats.megatron_keys import (
+    BATCH,
+    GRADIENTS,
+    MODEL,
+    NUMBERS,
+    STATES,
+)
 from planner.importers.training.formats.megatron_keys import BESIDE as MEGATRON_BESIDE
 from planner.schema.job import Stack
 
@@ -98,6 +104,7 @@ MS_SWIFT_MEGATRON = Format(
         **MODEL,
         **BATCH,
         **STATES,
+        **GRADIENTS,
         **NUMBERS,
         **_LORA,
         "max_length": "--seq-length",

@@ -21,7 +21,6 @@ NANOTRON = Format(
                 "dp": "data",
                 "pp": "pipeline",
                 "tp": "tensor",
-                "expert_parallel_size": "expert",
                 "context_parallel_size": "context",
                 "pp_engine": "schedule",
                 "tp_mode": "sequence_parallel",
@@ -33,6 +32,7 @@ NANOTRON = Format(
         "tokens.sequence_length": "sequence_length",
         "optimizer.zero_stage": "zero_stage",
         "optimizer.clip_grad": "clipping",
+        "optimizer.accumulate_grad_in_fp32": "!narrow_states",
         "optimizer.optimizer_factory.name": "optimizer",
         "model.dtype": "precision",
         "model.model_config.num_hidden_layers": "layers",
@@ -40,15 +40,22 @@ NANOTRON = Format(
     },
     unpriced={
         "parallelism.moe_layer_recompute": "experts are not recomputed apart from their block",
+        "parallelism.tp_recompute_allgather=false": "what is gathered is priced as gathered anew",
+        "model.model_config.z_loss_enabled": "it is not priced",
+        "model.model_config._use_doc_masking": "sequences are priced as one document each",
+    },
+    refused={
+        "parallelism.expert_parallel_size": "use 1: experts on ranks of their own are not modelled",
     },
     beside="""
         checkpoints data_stages general lighteval logging profiler s3_upload tokenizer
         metrics_logging
         model.ddp_bucket_cap_mb model.init_method model.make_vocab_size_divisible_by
-        model.model_config
-        optimizer.accumulate_grad_in_fp32 optimizer.learning_rate_scheduler
-        optimizer.optimizer_factory
-        optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens
+        model.model_config.* model.model_config.num_attention_heads
+        optimizer.learning_rate_scheduler
+        optimizer.optimizer_factory.adam_beta1 optimizer.optimizer_factory.adam_beta2
+        optimizer.optimizer_factory.adam_eps optimizer.optimizer_factory.torch_adam_is_fused
+        optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens.*
         parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
     """,
     assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},

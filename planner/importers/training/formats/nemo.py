@@ -10,6 +10,7 @@ from planner.importers.training.format import Format, under
 from planner.importers.training.formats.megatron_keys import (
     BATCH,
     BESIDE,
+    GRADIENTS,
     MODEL,
     NUMBERS,
     STATES,
@@ -58,7 +59,7 @@ NEMO = Format(
     stack=Stack.MEGATRON,
 )
 _SECTIONS = ("model_parallel", "language_model", "training", "parallelism")
-_YAML = {**MODEL, **BATCH, **STATES, **NUMBERS, **_OLDER}
+_YAML = {**MODEL, **BATCH, **STATES, **GRADIENTS, **NUMBERS, **_OLDER}
 _YAML_SETS = dict(_YAML)
 for _section in _SECTIONS:
     _YAML_SETS |= under(_section, _YAML)

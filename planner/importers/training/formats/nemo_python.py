@@ -10,6 +10,8 @@ from planner.importers.training.formats.megatron_keys import (
     BATCH,
     BESIDE,
     MODEL,
+    OF_THE_RECIPE,
+    OFFLOADED_RATIO,
     STATES,
     beside_under,
 )
@@ -34,6 +36,8 @@ _SETS = {
     **under("trainer.strategy.ddp", STATES),
     **under("data", _DATA),
     "MegatronMixedPrecision.precision": "precision",
+    "MegatronMixedPrecision.grad_reduce_in_fp32": "!--grad-reduce-in-bf16",
+    "trainer.plugins.grad_reduce_in_fp32": "!--grad-reduce-in-bf16",
     "Trainer.devices": "devices_per_node",
     "Trainer.num_nodes": "node_count",
     "trainer.devices": "devices_per_node",
@@ -54,7 +58,11 @@ NEMO_PYTHON = Format(
         ("trainer.strategy.pipeline_model_parallel_size",),
     ),
     sets=_SETS,
-    unpriced={"MegatronCommOverlapCallback": "messages are priced as the stack overlaps them"},
+    unpriced={
+        "MegatronCommOverlapCallback": "messages are priced as the stack overlaps them",
+        f"{_DDP}.grad_reduce_in_fp32=false": OF_THE_RECIPE,
+        "trainer.strategy.ddp.grad_reduce_in_fp32=false": OF_THE_RECIPE,
+    },
     beside=f"""
         trainer Trainer Trainer.strategy log resume optim NeMoLogger AutoResume ModelCheckpoint
         TensorBoardLogger OptimizerConfig MegatronOptimizerModule CosineAnnealingScheduler model
@@ -66,8 +74,10 @@ NEMO_PYTHON = Format(
         MegatronStrategy.ddp trainer.strategy.ddp MegatronMixedPrecision LoRA.alpha
     """
     + " ".join(f"trainer.strategy.{name}" for name in BESIDE.split())
-    + " trainer.strategy.ddp.overlap_param_gather optim.lr_scheduler "
+    + " trainer.strategy.ddp.overlap_param_gather trainer.strategy.ddp.grad_reduce_in_fp32 "
+    + "optim.lr_scheduler "
     + beside_under("model.config", "optim.config", "trainer.strategy.ddp"),
     stack=Stack.MEGATRON,
     assumed={"precision": "bf16-mixed"},
+    fixed=OFFLOADED_RATIO,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from planner.importers.training.format import Format, under
 from planner.importers.training.formats.megatron_keys import (
     BATCH,
+    GRADIENTS,
     MODEL,
     NUMBERS,
     STATES,
@@ -16,7 +17,15 @@ from planner.importers.training.formats.megatron_keys import (
 from planner.schema.job import Stack
 
 _TRAINERS = ("modules.pre_trainer", "modules.post_trainer", "modules.trainer")
-_OWN = {**MODEL, **BATCH, **STATES, **NUMBERS, "use_custom_fsdp": "--use-megatron-fsdp"}
+_OWN = {
+    **MODEL,
+    **BATCH,
+    **STATES,
+    **GRADIENTS,
+    **NUMBERS,
+    "use_custom_fsdp": "--use-megatron-fsdp",
+    "optimizer": "optimizer",
+}
 _SETS: dict[str, str] = {}
 for _trainer in _TRAINERS:
     _SETS |= under(f"{_trainer}.overrides", _OWN)
@@ -59,6 +68,20 @@ PRIMUS = Format(
             "use_turbo_attention",
             "use_turbo_grouped_mlp",
             "use_turbo_parallel_linear",
+            "use_turbo_grouped_gemm",
+            "use_turbo_deepep",
+            "turbo_deepep_num_cu",
+            "turbo_deepep_use_comm_stream",
+            "turbo_sync_free_moe_stage",
+            "moe_use_legacy_grouped_gemm",
+            "create_attention_mask_in_dataloader",
+            "original_max_position_embeddings",
+            "check_for_nan_in_loss_and_grad",
+            "multi_latent_attention",
+            "distributed_timeout_minutes",
+            "log_throughput",
+            "barrier_with_L1_time",
+            "spec",
             "primus_turbo",
         ]
     ),

@@ -25,10 +25,15 @@ from planner.importers.training.formats.nemo import MEGATRON_YAML, NEMO
 from planner.importers.training.formats.nemo_python import NEMO_PYTHON
 from planner.importers.training.formats.nemo_rl import NEMO_RL_DTENSOR, NEMO_RL_MEGATRON
 from planner.importers.training.formats.neuronx import NEURONX
-from planner.importers.training.formats.openrlhf import OPENRLHF
+from planner.importers.training.formats.openrlhf import OPENRLHF, OPENRLHF_SECTIONS
 from planner.importers.training.formats.primus import PRIMUS
 from planner.importers.training.formats.torchtune import TORCHTUNE
-from planner.importers.training.formats.verl import VERL_FSDP, VERL_MEGATRON, VERL_SFT
+from planner.importers.training.formats.verl import (
+    VERL_FSDP,
+    VERL_MEGATRON,
+    VERL_SFT,
+    VERL_SFT_MEGATRON,
+)
 
 FORMATS: tuple[Format, ...] = (
     ACCELERATE,
@@ -52,6 +57,8 @@ FORMATS: tuple[Format, ...] = (
     MS_SWIFT_MEGATRON,
     MS_SWIFT,
     OPENRLHF,
+    OPENRLHF_SECTIONS,
+    VERL_SFT_MEGATRON,
     VERL_SFT,
     NEMO,
     MEGATRON_BRIDGE,
@@ -81,12 +88,18 @@ NOT_READ: tuple[KnownFormat, ...] = (
         remedy="give the Trainer's arguments alone: Unsloth's kernels are priced as torch's",
     ),
     KnownFormat(
-        title="Primus on torchtitan",
-        signature=(
-            ("modules.pre_trainer.framework=torchtitan",),
-            ("modules.pre_trainer.framework=maxtext",),
+        title="Primus on another framework than Megatron-LM",
+        signature=tuple(
+            (f"modules.{trainer}.framework={framework}",)
+            for trainer in ("pre_trainer", "post_trainer", "trainer")
+            for framework in ("torchtitan", "maxtext", "megatron_bridge")
         ),
-        remedy="give torchtitan's own configuration with the same values",
+        remedy="give that framework's own configuration with the same values",
+    ),
+    KnownFormat(
+        title="LLaMA-Factory v1",
+        signature=(("dist_config.name",), ("model_class", "train_dataset")),
+        remedy="give the arguments of llamafactory-cli train, or write a strategy",
     ),
     KnownFormat(
         title="LitGPT",
@@ -127,6 +140,14 @@ NOT_READ: tuple[KnownFormat, ...] = (
     KnownFormat(
         title="fairseq",
         signature=(("distributed_training", "optimization"), ("distributed_training.ddp_backend",)),
+        remedy=_DEGREES,
+    ),
+    KnownFormat(
+        title="verl on another engine than FSDP and Megatron-Core",
+        signature=tuple(
+            (f"actor_rollout_ref.actor.strategy={engine}",)
+            for engine in ("veomni", "torchtitan", "mindspeed", "automodel")
+        ),
         remedy=_DEGREES,
     ),
     KnownFormat(

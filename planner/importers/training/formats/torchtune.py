@@ -53,12 +53,13 @@ TORCHTUNE = Format(
     unpriced={
         "optimizer_in_bwd": "the optimizer's steps within backward are priced after it",
         "custom_sharded_layers": "layers that are sharded apart are priced as the others",
+        "ac_mode": "what is kept of a block is priced as by enable_activation_checkpointing",
         "quantizer": "training that is aware of quantization is priced without it",
     },
     beside="""
-        output_dir tokenizer checkpointer resume_from_checkpoint save_adapter_weights_only
+        output_dir tokenizer.* checkpointer resume_from_checkpoint save_adapter_weights_only
         dataset seed
-        shuffle optimizer lr_scheduler loss epochs max_steps_per_epoch metric_logger
+        shuffle optimizer.* lr_scheduler loss epochs max_steps_per_epoch metric_logger
         log_every_n_steps log_peak_memory_stats log_level device profiler model.lora_alpha
         enable_async_checkpointing packed run_val_every_n_steps dataset_val batch_size_val
         cudnn_deterministic_mode num_warmup_steps tensor_parallel_plan save_last_epoch_only
