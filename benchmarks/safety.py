@@ -24,6 +24,7 @@ from planner.version import planner_version
 PAGE = DOCS / "predicted-memory.md"
 _SAME = 5e-5
 _A100, _A100_40, _H100 = "a100-sxm4-80gb", "a100-sxm4-40gb", "h100-sxm5-80gb"
+_RTX_4090 = "rtx-4090-24gb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ CASES = (
     _case("llama-3-8b", _A100, 1, batch=128, tokens=8192),
     _case("llama-3-8b", _A100_40, 1, batch=128),
     _case("llama-2-7b", _A100_40, 1, batch=128),
+    _case("llama-2-7b", _RTX_4090, 1, batch=128),
     _case("mistral-7b", _H100, 2),
     _case("qwen2-7b", _A100, 1),
     _case("qwen3-8b", _H100, 1),

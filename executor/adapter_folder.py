@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from executor.errors import WeightsError
+from executor.errors import WeightFilesError, WeightsError
 from executor.models.adapters import Adapters, name_in_model
 from executor.tensor_source import Ranges, SafetensorFiles, open_weights
 
@@ -49,14 +49,14 @@ class AdapterFolder:
             fields = json.loads(file.read_text(encoding="utf-8"))
             base = Path(fields[_BASE])
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise WeightsError(
+            raise WeightFilesError(
                 f"cannot be read: {type(error).__name__}: {error}",
                 field="weights",
                 value=str(file),
                 remedy=f"give a folder that PEFT or trainer.export() wrote, with {_BASE}",
             ) from error
         if not base.is_dir():
-            raise WeightsError(
+            raise WeightFilesError(
                 "names a base model of which no folder is here",
                 field=f"{file} {_BASE}",
                 value=str(base),

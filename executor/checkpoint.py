@@ -59,7 +59,8 @@ _AVERAGE = "average."
 class Progress:
     """How far a run has come: steps, global batches taken, and what else goes on from there.
 
-    Each of the `batches` had `batch_size` sequences, but for a loader's last.
+    Each of the `batches` had `batch_size` sequences, but for a loader's last; `passed` tells them
+    from others.
 
     `extra` is the script's own: numbers, text, lists and mappings of these.
     """
@@ -70,6 +71,7 @@ class Progress:
     loss_scale: float | None = None
     good_steps: int = 0
     loader_state: dict[str, Any] | None = None
+    passed: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -128,7 +130,7 @@ class Snapshot:
         """
         trained.buffers.agree()
         return Snapshot(
-            states=copy.deepcopy(_states(trained)),
+            states=copy.deepcopy({**_states(trained), "data": progress.passed}),
             tensors=_written_tensors(trained),
             parameters=_shapes(trained),
             optimizers=trained.optimizer_names(),
@@ -188,6 +190,7 @@ def load_checkpoint(directory: Path, trained: Trained, *, step: int | None = Non
         loss_scale=record.loss_scale,
         good_steps=record.good_steps,
         loader_state=read.loader_state,
+        passed=read.states["data"],
         extra=record.extra,
     )
 
@@ -263,7 +266,7 @@ def _stored_states(path: Path) -> dict[str, Any]:
     states: dict[str, Any] = {"optimizer": {}, "script": {"kept": {}, "generators": []}}
     if (path / _STATES).is_file():
         states = torch.load(path / _STATES, map_location=HOST, weights_only=True)
-    return {"averages": {}, **states}
+    return {"averages": {}, "data": None, **states}
 
 
 def _restore_states(states: dict[str, Any], trained: Trained) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from executor.errors import CheckpointError
+from executor.errors import CheckpointError, CheckpointFilesError
 from executor.replaced_file import replace_file
 from planner.schema.document import Count, Part
 
@@ -169,9 +169,9 @@ def check_files(directory: Path, record: CheckpointRecord, *, part: int, parts: 
             raise not_as_written(directory, name)
 
 
-def no_checkpoint(directory: Path, reason: str) -> CheckpointError:
+def no_checkpoint(directory: Path, reason: str) -> CheckpointFilesError:
     """Return the error that `directory` holds nothing that could be loaded."""
-    return CheckpointError(
+    return CheckpointFilesError(
         f"holds no complete checkpoint: {reason}",
         field="directory",
         value=str(directory),
@@ -179,9 +179,9 @@ def no_checkpoint(directory: Path, reason: str) -> CheckpointError:
     )
 
 
-def damaged(directory: Path, reason: str) -> CheckpointError:
+def damaged(directory: Path, reason: str) -> CheckpointFilesError:
     """Return the error that the files of a checkpoint are not what was saved."""
-    return CheckpointError(
+    return CheckpointFilesError(
         f"holds a damaged checkpoint: {reason}",
         field="directory",
         value=str(directory),
@@ -189,7 +189,7 @@ def damaged(directory: Path, reason: str) -> CheckpointError:
     )
 
 
-def not_as_written(directory: Path, name: str) -> CheckpointError:
+def not_as_written(directory: Path, name: str) -> CheckpointFilesError:
     """Return the error that the file `name` of a checkpoint is another than was saved."""
     return damaged(directory, f"{name} is not what was written")
 

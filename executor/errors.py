@@ -6,7 +6,9 @@ MeshwrightError
 │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
 │   ├── ModelMismatchError      the model or the batch is not the one that was planned
 │   ├── CheckpointError         a directory holds no checkpoint that fits
-│   ├── WeightsError            weights cannot be read or written, or are another model's
+│   │   └── CheckpointFilesError    it cannot be read or written now
+│   ├── WeightsError            weights are another model's
+│   │   └── WeightFilesError        they cannot be read or written now
 │   └── UndefinedLossError      the loss is no finite number, where the script asked to stop
 ├── RefusedError                ranks refused what they were given, with one of the above
 └── RankFailedError             a rank died or raised while training
@@ -33,8 +35,16 @@ class CheckpointError(InputError):
     """A directory holds no checkpoint that this model can read."""
 
 
+class CheckpointFilesError(CheckpointError):
+    """It cannot be read or written now: for its disk, its folder, or another run."""
+
+
 class WeightsError(InputError):
-    """Weights cannot be read or written, or are not those of the model."""
+    """Weights are not those of the model."""
+
+
+class WeightFilesError(WeightsError):
+    """They cannot be read or written now: for their disk or folder."""
 
 
 class UndefinedLossError(InputError):

@@ -26,7 +26,7 @@ from executor.adapter_folder import ADAPTER_FILE
 from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import plain_name, unsplit_name
 from executor.apply.whole_tensor import whole_tensor
-from executor.errors import WeightsError
+from executor.errors import WeightFilesError, WeightsError
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.adapters import ADAPTER, Adapters, exported_name, is_adapter
 from executor.models.declaration import ModelDeclaration
@@ -325,8 +325,8 @@ def _check(directory: Path, exported: Exported, dtype: torch.dtype) -> None:
         )
 
 
-def _not_written(directory: Path, reason: str) -> WeightsError:
-    return WeightsError(
+def _not_written(directory: Path, reason: str) -> WeightFilesError:
+    return WeightFilesError(
         f"cannot be written: {reason}",
         field="directory",
         value=str(directory),

@@ -26,7 +26,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from executor.agent.processes import ProcessMark, is_alive, mark_of
-from executor.errors import CheckpointError
+from executor.errors import CheckpointFilesError
 from executor.variables import RUN
 from planner.schema.document import Part
 
@@ -98,7 +98,7 @@ def hold(directory: Path, *, watch: Watch = _WATCH) -> None:
     What a run of another host has left takes `SILENT_SECONDS` to be told from one that goes on.
 
     Raises:
-        CheckpointError: if another run does.
+        CheckpointFilesError: if another run does.
         OSError: if nothing can be written there.
     """
     path = directory.resolve() / LOCK_NAME
@@ -238,8 +238,8 @@ def _who(owner: LockOwner | None) -> str:
     return f"another run ({name}process {owner.pid} of {owner.host}, since {owner.since})"
 
 
-def _is_used(directory: Path, owner: LockOwner | None) -> CheckpointError:
-    return CheckpointError(
+def _is_used(directory: Path, owner: LockOwner | None) -> CheckpointFilesError:
+    return CheckpointFilesError(
         f"is where {_who(owner)} saves, and each would remove the other's checkpoints",
         field="directory",
         value=str(directory),

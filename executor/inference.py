@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
-from torch.nn import functional
 
 from executor.apply.forward_pass import ForwardPass
 from executor.batch import Batch
@@ -28,15 +27,14 @@ _OF_TEXT = 2
 class Inference:
     """A model that only runs forward.
 
-    Sequences are filled up on the right to a multiple of `length_multiple`, as ranks that share
-    them need: what comes behind a token of a causal model does not change what it puts out.
+    Sequences are filled up on the right, as ranks that share them need: what comes behind a token
+    of a causal model does not change what it puts out.
     """
 
     forward: ForwardPass
     reader: BatchReader
     mesh: RankMesh
     device: torch.device
-    length_multiple: int
 
     def __call__(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
         """Return what the model puts out of whole `inputs`, by place or by name, on every rank.
@@ -102,24 +100,14 @@ class Inference:
         return batch.changed(lambda tensor: tensor.to(self.device)).with_targets(batch.first)
 
     def _outputs(self, batch: Batch) -> Any:
-        multiple = self.length_multiple
+        multiple = self.reader.length_multiple
         length = batch.first.shape[SEQUENCE_DIMENSION] if multiple > 1 else 0
         missing = -length % multiple
         if missing:
-            batch = self._filled_up(batch, missing)
+            batch = self.reader.filled_up(batch, missing, field="inference")
         prepared = self.reader.inputs.prepare(batch)
         outputs = self._on_all_stages(self._whole(self.forward.run(self.reader.part_of(prepared))))
         return outputs[:, :length] if missing else outputs
-
-    def _filled_up(self, batch: Batch, missing: int) -> Batch:
-        if not self.reader.inputs.is_causal:
-            raise ModelMismatchError(
-                f"ranks share sequences whose length is a multiple of {self.length_multiple}",
-                field="inference",
-                value=f"{batch.first.shape[SEQUENCE_DIMENSION]} tokens",
-                remedy="fill sequences up to such a length",
-            )
-        return batch.changed(lambda tensor: functional.pad(tensor, (0, missing)))
 
     def _whole(self, outputs: Any) -> Any:
         """Return outputs of all tokens and of the whole vocabulary."""

@@ -40,7 +40,7 @@ from executor.rank_processes import run_ranks
 from executor.refusal import is_lasting, leave_refusal
 from executor.rendezvous import LOOPBACK, NodePlace
 from executor.reporting import measured_run, run_report, summary_lines
-from executor.tracker import left_run_ended
+from executor.tracker import LAUNCH_PREFIX, left_run_ended
 from planner.errors import MeshwrightError
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
@@ -118,7 +118,7 @@ def launch(request: LaunchRequest) -> RunReport:
     if request.profile_path is not None:
         _prepare_profile(request.profile_path)
     with (
-        tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory,
+        tempfile.TemporaryDirectory(prefix=LAUNCH_PREFIX) as directory,
         _ranks_print_on_stderr() if request.as_json else nullcontext(),
         left_run_ended(Path(directory)),
     ):

@@ -40,10 +40,16 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatches:
-    """The micro-batches of a rank, and how many targets of the global batch count, by weight."""
+    """The micro-batches of a rank, and how many targets of the global batch count, by weight.
+
+    The global batch has `token_share` of the plan's tokens, and this rank's sequences have
+    `length_share` of the planned length.
+    """
 
     items: list[MicroBatch]
     counted: float
+    token_share: float
+    length_share: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,25 +73,35 @@ class BatchSplit:
         """Take the first sequence of `batch` where a rank has none of its own."""
         self._spare = batch.rows(0, 1)
 
-    def of(self, batch: Batch) -> MicroBatches:
+    def of(self, batch: Batch, *, length_share: float = 1.0) -> MicroBatches:
         """Return the micro-batches of this rank's sequences; a collective call.
+
+        Sequences have `length_share` of the planned tokens.
 
         Raises:
             ModelMismatchError: if the first batch ever leaves this rank none.
         """
         by_row = self._counted_by_row(batch.targets)
-        shares = self._all_shares([batch.row_count, sum(by_row), batch.targets.numel()])
-        counted = sum(count for _, count, _ in shares)
         planned_rows = self.micro_batch_size * self.planned_count
-        is_whole = all(rows == planned_rows for rows, _, _ in shares)
+        tokens = batch.row_count * length_share
+        shares = self._all_shares([batch.row_count, sum(by_row), batch.targets.numel(), tokens])
+        all_rows, counts, sizes, all_tokens = zip(*shares, strict=True)
+        counted = sum(counts)
+        token_share = sum(all_tokens) / (planned_rows * len(shares))
         if batch.row_count > 0:
             self.remember(batch)
-        weigh_alike = counted == sum(numel for _, _, numel in shares)
+        is_whole = all(rows == planned_rows for rows in all_rows)
+        weigh_alike = counted == sum(sizes) and len(set(sizes)) == 1
         if is_whole and weigh_alike and self.target_weights is None:
-            return MicroBatches(items=self._pieces(batch, self.planned_count), counted=counted)
+            return MicroBatches(
+                items=self._pieces(batch, self.planned_count),
+                counted=counted,
+                token_share=token_share,
+                length_share=length_share,
+            )
         count = self.planned_count
         if not self.is_pipeline:
-            most = int(max(rows for rows, _, _ in shares))
+            most = int(max(all_rows))
             count = max(1, -(-most // self.micro_batch_size))
         unit = count * len(shares) / counted if counted else 0.0
         items = []
@@ -93,7 +109,9 @@ class BatchSplit:
             first = index * self.micro_batch_size
             weight = unit * sum(by_row[first : first + piece.row_count])
             items.append(self._weighed(piece, weight))
-        return MicroBatches(items=items, counted=counted)
+        return MicroBatches(
+            items=items, counted=counted, token_share=token_share, length_share=length_share
+        )
 
     def _counted_by_row(self, targets: torch.Tensor) -> list[float]:
         if len(targets) == 0:

@@ -128,8 +128,9 @@ class PlannedBatch:
     def check(self, batch: Batch, *, may_be_short: bool = False) -> None:
         """Return if every tensor of `batch` has the planned shape, or fewer sequences if it may.
 
-        What is not rows of whole numbers is no text: then only its first dimension is known. Tokens
-        that lie on a GPU already are not looked at, which would wait for it.
+        Sequences may be shorter, as collators fill them up to the longest of a batch. What is not
+        rows of whole numbers is no text: then only its first dimension is known. Tokens that lie on
+        a GPU already are not looked at, which would wait for it.
 
         Raises:
             ModelMismatchError: naming what is otherwise.
@@ -145,10 +146,10 @@ class PlannedBatch:
                     self.remedy,
                 )
         inputs, targets = batch.first, batch.targets
-        if _is_text(inputs):
+        if is_text(inputs):
             self._check_length(inputs)
             self._check_tokens(inputs)
-            if _is_text(targets) and targets.shape == inputs.shape:
+            if is_text(targets) and targets.shape == inputs.shape:
                 self._check_targets(targets)
         self._check_none_left_out(targets)
 
@@ -168,11 +169,11 @@ class PlannedBatch:
 
     def _check_length(self, inputs: torch.Tensor) -> None:
         length = self.sequence_length
-        if length is not None and inputs.shape[1] != length:
+        if length is not None and inputs.shape[1] > length:
             raise self._refusal(
-                f"the plan has sequences of {length} tokens",
+                f"the plan has sequences of {length} tokens at most",
                 f"{inputs.shape[1]} tokens",
-                self.remedy,
+                f"cut sequences to {length} tokens, or plan for longer ones",
             )
 
     def _check_tokens(self, inputs: torch.Tensor) -> None:
@@ -228,6 +229,6 @@ def _is_on_host(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def _is_text(tensor: torch.Tensor) -> bool:
+def is_text(tensor: torch.Tensor) -> bool:
     """Return whether it is rows of whole numbers."""
     return tensor.dim() == 2 and not tensor.is_floating_point()

@@ -10,7 +10,8 @@ import torch
 
 from executor.apply.context_parallel import sequence_part
 from executor.batch_reader import BatchReader
-from executor.data import DataPlace, DataShare
+from executor.data import DataShare
+from executor.data_position import DataPlace
 from executor.losses import (
     LossFunction,
     check_mean,
@@ -65,13 +66,16 @@ class PlannedData:
             ignored = ignored_target_of(loss_function, class_count)
         if ignored is None:
             ignored = inputs.ignored_label
+        part = sequence_part(self.mesh, strategy.context_parallel_kind)
+        split = strategy.tensor_parallel_degree if strategy.sequence_parallel else 1
         return BatchReader(
             inputs=inputs,
             target_name=target_name,
+            length_multiple=part.piece_count * split,
             planned=self._planned(declaration, ignored).share(
                 sequence_count=self.global_batch_size // self.mesh.data_degree
             ),
-            part=sequence_part(self.mesh, strategy.context_parallel_kind),
+            part=part,
             split=BatchSplit(
                 data=self.mesh.data,
                 micro_batch_size=strategy.micro_batch_size,

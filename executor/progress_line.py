@@ -39,6 +39,7 @@ class ProgressLine:
         self._clock = clock
         self._seconds: deque[float] = deque(maxlen=_MEDIAN_STEPS)
         self._between_seconds: deque[float] = deque(maxlen=_MEDIAN_STEPS)
+        self._token_shares: deque[float] = deque(maxlen=_MEDIAN_STEPS)
         self._seen_steps = 0
         self._last_written: float | None = None
         self.last_step: int | None = None
@@ -75,6 +76,7 @@ class ProgressLine:
             return
         self._seconds.append(measured.seconds)
         self._between_seconds.append(measured.between_seconds)
+        self._token_shares.append(measured.token_share)
         now = self._clock()
         if self._last_written is None or now - self._last_written >= self._every_seconds:
             self._last_written = now
@@ -83,18 +85,19 @@ class ProgressLine:
     def _line(self, step: int, measured: Measured) -> str:
         between = statistics.median(self._between_seconds)
         seconds = statistics.median(self._seconds) + between
+        token_share = statistics.fmean(self._token_shares)
         prediction, job = self._plan.prediction, self._plan.job.resolved
         parts = [f"step {step}", f"loss {measured.loss:.4f}"]
         if job.global_batch_size and job.sequence_length:
-            tokens = job.global_batch_size * job.sequence_length
+            tokens = job.global_batch_size * job.sequence_length * token_share
             parts.append(f"{tokens / seconds:,.0f} tokens/s")
-        # Both steps have the model's FLOPs, on devices with the same peak.
-        utilization = prediction.model_flop_utilization * prediction.step_seconds.p50 / seconds
-        parts.append(
-            f"MFU {utilization:.1%} ({prediction.model_flop_utilization:.1%} planned)".replace(
-                "%", " %"
+        if token_share == 1.0:  # both steps have the model's FLOPs, on devices with the same peak
+            utilization = prediction.model_flop_utilization * prediction.step_seconds.p50 / seconds
+            parts.append(
+                f"MFU {utilization:.1%} ({prediction.model_flop_utilization:.1%} planned)".replace(
+                    "%", " %"
+                )
             )
-        )
         if between > _TOLD_SHARE * seconds:
             parts.append(f"{between / seconds:.0%} of the time between steps".replace("%", " %"))
         if measured.peak_memory_bytes is not None:

@@ -5,23 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.errors import LaunchError, ModelMismatchError, RefusedError, UnsupportedPlanError
+from executor.errors import (
+    CheckpointError,
+    CheckpointFilesError,
+    LaunchError,
+    ModelMismatchError,
+    RefusedError,
+    UnsupportedPlanError,
+    WeightFilesError,
+    WeightsError,
+)
 from executor.replaced_file import replace_file
 from executor.variables import REFUSAL_PATH
 from planner.errors import DocumentError, MeshwrightError
 
-_OF_WHAT_IS_GIVEN = (UnsupportedPlanError, ModelMismatchError, DocumentError)
+_OF_WHAT_IS_GIVEN = (
+    UnsupportedPlanError,
+    ModelMismatchError,
+    DocumentError,
+    CheckpointError,
+    WeightsError,
+)
+_OF_FILES = (CheckpointFilesError, WeightFilesError)
 
 
 def is_lasting(error: MeshwrightError) -> bool:
-    """Return whether `error` is of the plan, the model or the script, and of no passing state.
+    """Return whether `error` is of what the launch was given, and of no passing state.
 
-    A device, a disk, a checkpoint or a peer may be there the next time.
+    A device, a disk, a folder or a peer may be there the next time.
     """
     if isinstance(error, RefusedError):
         return error.is_lasting
     is_of_script = isinstance(error, LaunchError) and error.field == "script"
-    return is_of_script or isinstance(error, _OF_WHAT_IS_GIVEN)
+    is_given = isinstance(error, _OF_WHAT_IS_GIVEN) and not isinstance(error, _OF_FILES)
+    return is_of_script or is_given
 
 
 def leave_refusal(message: str, variables: Mapping[str, str]) -> None:

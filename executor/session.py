@@ -59,6 +59,7 @@ from executor.precision import take_product_format
 from executor.randomness import Draws
 from executor.same_beginning import check_same_beginning
 from executor.script_state import ScriptState
+from executor.slurm_rank import rank_variables
 from executor.state_differences import state_differences
 from executor.step_observers import wanted_observers
 from executor.trainer import Trainer
@@ -71,6 +72,8 @@ from planner.schema.run import RankReport
 from planner.schema.strategy import Strategy
 
 INITIAL_SEED = 0
+# What of a strategy does not say which part of the model a rank holds, or which rows it reads.
+_NO_LAYOUT = {"micro_batch_size", "micro_batch_count", "pipeline_schedule"}
 _ONE_DEVICE = "Duplicate GPU"  # as NCCL says it
 
 
@@ -234,7 +237,9 @@ class Session:
                     splits_sequence=splits,
                     averaged=averaged_buffers,
                 ),
-                script=ScriptState(self.device),
+                script=ScriptState(
+                    self.device, layout=self.strategy.model_dump_json(exclude=_NO_LAYOUT)
+                ),
             ),
             mesh=self.mesh,
             schedule=schedule_of(
@@ -343,6 +348,7 @@ class Session:
                 *state_differences(trainer.model, trainer.updates, self._residences),
                 *optimizer_differences(trainer.optimizers, job=self.plan.job.resolved),
                 *trainer.averages.differences(),
+                *trainer.short_sequences.differences(),
                 *filter(None, [trainer.unmetered]),
                 *executor_differences(self.plan.job.resolved),
             ),
@@ -360,13 +366,8 @@ class Session:
             boundary=StageBoundary.of(self.plan, trainer.declaration.shapes.hidden_size),
             device=self.device,
         )
-        parts = strategy.tensor_parallel_degree if strategy.sequence_parallel else 1
         trainer.forward = Inference(
-            forward=forward,
-            reader=reader,
-            mesh=self.mesh,
-            device=self.device,
-            length_multiple=reader.part.piece_count * parts,
+            forward=forward, reader=reader, mesh=self.mesh, device=self.device
         )
         trainer.evaluation = Evaluation(
             forward=forward,
@@ -403,6 +404,7 @@ def start(compiler: str | None = None) -> Session:
     speak_once()
     if not _started:
         atexit.register(end_with_status)  # before what else a script has run at its end
+    os.environ.update(rank_variables(os.environ))
     environment = RankEnvironment.read(os.environ)
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)

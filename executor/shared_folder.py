@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import distributed
 
 from executor.agreement import from_first_rank, together
-from executor.errors import CheckpointError
+from executor.errors import CheckpointFilesError
 from executor.folder_lock import hold
 from planner.units import format_bytes
 
@@ -27,7 +27,7 @@ def check_shared(directory: Path, group: distributed.ProcessGroup | None = None)
     loaded once a node is gone.
 
     Raises:
-        CheckpointError: if a rank does not, nothing can be written there, or another run saves
+        CheckpointFilesError: if a rank does not, nothing can be written there, or another run saves
             there.
     """
     probe = directory / from_first_rank(f".shared-{uuid.uuid4().hex}", group=group)
@@ -41,13 +41,13 @@ def check_shared(directory: Path, group: distributed.ProcessGroup | None = None)
                 probe.unlink(missing_ok=True)
 
 
-def not_written(directory: Path, reason: str) -> CheckpointError:
+def not_written(directory: Path, reason: str) -> CheckpointFilesError:
     """Return the error that a save to `directory` went wrong for `reason`."""
     try:
         room = f" with {format_bytes(shutil.disk_usage(directory).free)} free there"
     except OSError:
         room = ""
-    return CheckpointError(
+    return CheckpointFilesError(
         f"cannot be written{room}: {reason}",
         field="directory",
         value=str(directory),
@@ -67,7 +67,7 @@ def _see_probe(probe: Path) -> None:
     until = time.monotonic() + _SEEN_SECONDS
     while not probe.exists():
         if time.monotonic() > until:
-            raise CheckpointError(
+            raise CheckpointFilesError(
                 f"is not the same on all nodes: rank {distributed.get_rank()} does not see what "
                 "rank 0 wrote",
                 field="directory",

@@ -35,6 +35,10 @@ class Measured(Protocol):
     def peak_memory_bytes(self) -> int | None:
         """Return this rank's peak, `None` if it was not metered."""
 
+    @property
+    def token_share(self) -> float:
+        """Return how many of the plan's tokens the global batch had."""
+
 
 class StepObserver(Protocol):
     """What is told of each step of this rank."""
@@ -70,7 +74,7 @@ class StepRows:
     def step_ended(self, step: int, measured: Measured) -> None:
         """Append one step; what is not finite becomes null."""
         seconds = measured.seconds + measured.between_seconds
-        tokens = self._tokens_per_step
+        tokens = (self._tokens_per_step or 0) * measured.token_share
         row = {
             "rank": self._rank,
             "step": step,

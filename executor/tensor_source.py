@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from executor.checkpoint_record import RECORD_NAME
-from executor.errors import WeightsError
+from executor.errors import WeightFilesError, WeightsError
 
 Ranges = tuple[slice, ...]
 
@@ -172,8 +172,8 @@ def _check_format(path: Path, name: str, stored: str) -> None:
         )
 
 
-def _none_there(path: Path, reason: str) -> WeightsError:
-    return WeightsError(
+def _none_there(path: Path, reason: str) -> WeightFilesError:
+    return WeightFilesError(
         f"holds no weights: {reason}",
         field="weights",
         value=str(path),
@@ -182,8 +182,8 @@ def _none_there(path: Path, reason: str) -> WeightsError:
     )
 
 
-def _unreadable(place: str, reason: str) -> WeightsError:
-    return WeightsError(
+def _unreadable(place: str, reason: str) -> WeightFilesError:
+    return WeightFilesError(
         f"cannot be read: {' '.join(reason.split())[:200]}",
         field="weights",
         value=place,

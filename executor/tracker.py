@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import importlib
 import json
 import math
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ from executor.variables import OUTCOME_DIRECTORY, TRACKER
 from planner.schema.plan import Plan
 
 _FLUSH_SECONDS = 10  # what a rank that is killed loses at most; TensorBoard's own is 120
-_LEFT_RUN = "mlflow-run.json"
+LAUNCH_PREFIX = "meshwright-run-"
+_LEFT_RUN, _LOCK = "mlflow-run.json", "launcher.lock"
 Log = Callable[[dict[str, float], int], None]
 _ends: list[Callable[[bool], None]] = []
 
@@ -69,7 +73,8 @@ class Tracker:
         }
         seconds = measured.seconds + measured.between_seconds
         if seconds > 0 and self._tokens_per_step:
-            values["tokens_per_second"] = self._tokens_per_step / seconds
+            tokens = self._tokens_per_step * measured.token_share
+            values["tokens_per_second"] = tokens / seconds
         if measured.peak_memory_bytes is not None:
             values["peak_memory_bytes"] = float(measured.peak_memory_bytes)
         self._log({name: value for name, value in values.items() if math.isfinite(value)}, step)
@@ -85,14 +90,23 @@ def end_trackers(*, has_failed: bool) -> None:
 def left_run_ended(directory: Path) -> Iterator[None]:
     """End, behind the block, a run that rank 0 has begun and did not live to end.
 
-    MLflow's would be running for ever; W&B finds by itself that one has crashed.
+    MLflow's would be running for ever; W&B finds by itself that one has crashed. Where the launcher
+    was killed as well, the next one here that logs to MLflow ends it, before the block.
     """
-    try:
-        yield
-    except BaseException:
-        _end_left_run(directory, has_failed=True)
-        raise
-    _end_left_run(directory, has_failed=False)
+    is_logged = os.environ.get(TRACKER, "").startswith("mlflow:")
+    for path in directory.parent.glob(f"{LAUNCH_PREFIX}*/{_LEFT_RUN}") if is_logged else ():
+        with suppress(OSError), (path.parent / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its launcher lives no more
+            _end_left_run(path.parent, has_failed=True)
+            shutil.rmtree(path.parent)
+    with (directory / _LOCK).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            yield
+        except BaseException:
+            _end_left_run(directory, has_failed=True)
+            raise
+        _end_left_run(directory, has_failed=False)
 
 
 def _end_left_run(directory: Path, *, has_failed: bool) -> None:

@@ -25,7 +25,8 @@ from executor.batch_reader import BatchReader
 from executor.buffers import Buffers
 from executor.checkpoint import Progress, Snapshot, Trained, load_checkpoint, save_checkpoint
 from executor.checkpoint_record import Retention
-from executor.data import DataPosition, check_same_rows
+from executor.data import check_same_rows
+from executor.data_position import DataPosition
 from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
@@ -36,6 +37,7 @@ from executor.mesh import PIPELINE, RankMesh
 from executor.progress_line import ProgressLine
 from executor.randomness import Draws
 from executor.schedulers import SchedulerFunction, Schedulers
+from executor.short_sequences import ShortSequences
 from executor.step_rows import StepObserver, StepRows
 from executor.telemetry import MemoryMeter
 from executor.termination import Termination
@@ -49,6 +51,7 @@ class StepMetrics:
 
     `between_seconds` have passed since the step before, in the script and its loader.
     `gradient_norm` is that of the whole model before clipping, `None` where nothing needs it.
+    The global batch had `token_share` of the plan's tokens.
     `was_skipped` says that nothing was updated: gradients overflowed, or the loss was no number.
     """
 
@@ -58,6 +61,7 @@ class StepMetrics:
     between_seconds: float = 0.0
     gradient_norm: float | None = None
     was_skipped: bool = False
+    token_share: float = 1.0
 
 
 class Trainer:
@@ -84,6 +88,7 @@ class Trainer:
         self._schedule = schedule
         self._step_end = step_end
         self.reader = reader
+        self.short_sequences = ShortSequences(reader.planned.sequence_length)
         self.watch = watch
         self._draws = draws
         self._trained = trained
@@ -140,6 +145,7 @@ class Trainer:
         """
         given = _as_given(batch)
         metrics = self._timed_step(given, nullcontext())
+        self.position.close()
         self.history.append(metrics)
         self.is_stopping = self.is_stopping or len(self.history) == self.step_limit
         self._last_batch = given
@@ -209,9 +215,10 @@ class Trainer:
 
     def expect(self, loader: Iterable[GivenBatch]) -> None:
         """Note how many global batches a loader yields in all, if it says so."""
+        length = _length(loader)
         for observer in self.observers:
-            if isinstance(observer, ProgressLine) and isinstance(loader, Sized):
-                left = max(0, len(loader) - self.position.to_skip)
+            if isinstance(observer, ProgressLine) and length is not None:
+                left = max(0, length - self.position.to_skip)
                 if self.step_limit is not None:
                     left = min(left, self.step_limit - len(self.history))
                 observer.last_step = self.step_count + left
@@ -263,11 +270,12 @@ class Trainer:
         position, scale = self.position, self.loss_scale
         progress = Progress(
             step=self.step_count,
-            batches=position.taken,
+            batches=position.closed_count,
             batch_size=self.reader.planned.sequence_count * self._mesh.data_degree,
             loss_scale=None if scale is None else scale.value,
             good_steps=0 if scale is None else scale.good_steps,
             loader_state=position.state(),
+            passed=position.passed(),
             extra=extra or {},
         )
         snapshot = Snapshot.of(self._trained, progress)
@@ -308,6 +316,7 @@ class Trainer:
             taken=progress.batches,
             loader_state=progress.loader_state,
             batch_size=progress.batch_size,
+            passed=progress.passed,
         )
         if self.loss_scale is not None and progress.loss_scale is not None:
             self.loss_scale.value = progress.loss_scale
@@ -398,6 +407,9 @@ class Trainer:
                 parameter.grad = None
             self._check_trained()
             micro_batches = self.reader.micro_batches(given, may_be_short=self.step_count > 0)
+            self.short_sequences.note(
+                micro_batches.length_share, is_told=distributed.get_rank() == 0
+            )
             self.buffers.agree()
             factor = self._step_end.scale / len(micro_batches.items)
             with (
@@ -418,6 +430,7 @@ class Trainer:
             between_seconds=between,
             gradient_norm=None if treated.norm is None else float(treated.norm),
             was_skipped=not treated.are_usable,
+            token_share=micro_batches.token_share,
         )
         for observer in self.observers:
             observer.step_ended(self.step_count, metrics)
@@ -479,6 +492,16 @@ class Trainer:
             yield from state_tensors(optimizer)
         for _, average in self.averages.named():
             yield average
+
+
+def _length(loader: Iterable[GivenBatch]) -> int | None:
+    """Return how many batches a loader says that it has; torch's has no length of a stream."""
+    if not isinstance(loader, Sized):
+        return None
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def _as_given(batch: Sequence[torch.Tensor | Mapping[str, Any]]) -> Any:

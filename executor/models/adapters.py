@@ -192,7 +192,18 @@ def name_in_model(exported: str) -> str:
 
 
 def _check_layers(base: nn.Module) -> None:
+    names: dict[int, list[str]] = {}
+    for name, parameter in base.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
     for path, module in base.named_modules():
+        adapted = unadapted(module) if is_adapted(module) else None
+        shared = names.get(id(getattr(adapted, "weight", None)), [])
+        if len(shared) > 1:
+            raise _unsupported(
+                "target_modules",
+                f"{path}, whose weight is {' and '.join(shared)}",
+                "adapt linears with a weight of their own, or build the model without tied weights",
+            )
         if hasattr(module, "lora_A") and not _is_linear(unadapted(module)):
             raise _unsupported(
                 "target_modules",

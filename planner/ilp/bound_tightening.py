@@ -33,6 +33,7 @@ from planner.ilp.lagrangian_bound import (
     levels_of,
     objective_bounds,
     pace_chain,
+    windows_at,
 )
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
@@ -61,17 +62,17 @@ def reduction(
     *,
     cutoff_seconds: float,
     bounds: ObjectiveBounds | None = None,
-    with_dominated: bool = False,
+    cuts: tuple[int, ...] | None = None,
 ) -> Reduction | None:
     """Return what plans of at most `cutoff_seconds` have, None if it is proven there are none.
 
     An infinite cutoff leaves all plans that fit. `bounds` are the instance's where they are known.
-    Choices that others beat are left out unless asked for `with_dominated`.
+    Choices that others beat are left out. With `cuts` the chain is cut there.
     """
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
         return None
-    windows = everything(instance)
+    windows = everything(instance) if cuts is None else windows_at(instance, cuts)
     while True:
         limits = _limits(instance, known, cutoff_seconds)
         narrowed = _narrowed(instance, windows, limits)
@@ -84,10 +85,7 @@ def reduction(
         known = replace(known, fill_sum=fill_sum)
         if known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
             return None
-    most = tuple(
-        _most(instance, k, windows, limits, with_dominated=with_dominated)
-        for k in range(len(instance.kinds))
-    )
+    most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
     if not _complete(instance, most):
         return None
     return Reduction(most=most, windows=windows, bounds=known)
@@ -126,8 +124,6 @@ def _most(
     k: int,
     windows: Windows,
     limits: Sequence[_Limit],
-    *,
-    with_dominated: bool,
 ) -> Integers:
     """Return the most layers of kind k that each rank can hold under each choice (R1 to R3)."""
     kind = instance.kinds[k]
@@ -138,8 +134,7 @@ def _most(
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(*limit, windows), limit[0].prices[k]))
-    allowed = True if with_dominated else _undominated(kind)
-    return np.where(allowed, most, 0.0).astype(np.int64)
+    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
 
 
 def _spare(chain: PricedChain, most: float, windows: Windows) -> Floats:

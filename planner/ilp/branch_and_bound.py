@@ -1016,12 +1016,13 @@ def branching_of(
     instance: Instance,
     *,
     cutoff_seconds: float,
+    cuts: tuple[int, ...] | None = None,
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
     None where ranks may hold too many different loads.
     """
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds)
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds, cuts=cuts)
     if reduced is None:
         return nothing(instance, cutoff_seconds)
     try:

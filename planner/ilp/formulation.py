@@ -52,8 +52,6 @@ Variables
     q[r,l]    rank r may have a layer of level l or above        0/1, for l >= 1
     N[j,k]    layers of free kind k on virtual stage j           whole, 0 to L_k
     y[j,x]    cut j lies in run x of those in its window         0/1; 1 if x is the only one
-    x[i]      a layer uses technique i                           0/1; with C11 only, as is v
-    v[o]      some layers offload state o and some do not        0 to 1
     m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C10 only
 
 Objective  minimise  sum_r f_r + V + U,  where
@@ -81,10 +79,6 @@ C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> b
 C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart
               b_r + W_r + sum_{j: r(j) = r} (H_j - g_r) K_j <= cap_r for every moment H of r
               with K_j = sum_{k,s} kept m[j,k,s], and the pinned layers of stage j
-C11 simple    n[r,k,s] <= most[r,k,s] x[i] for each technique i of choice s of kind k, -> few
-              sum_i x[i] + sum_o v[o] <= B + 2,  v[o] >= x[o] + x[not o] - 1
-              with techniques: its ZeRO stage, its checkpointing, what it offloads (o) and what it
-              does not (not o, in no sum but v's), and B the techniques beyond one of the first two
 
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
@@ -113,22 +107,21 @@ constants of the objective are left out of it, and taken off the right-hand side
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Configuration
+from planner.cost.configuration import Configuration
 from planner.cost.schedule import Holding, in_flight, peak_holdings
 from planner.ilp.bound_tightening import Reduction
-from planner.ilp.instance import Instance, load_of_cuts
+from planner.ilp.instance import Instance
 from planner.ilp.settings import (
     SOLVER_ROW_TOLERANCE,
 )
 from planner.ilp.stage_loads import everywhere
-from planner.schema.strategy import Offload
 
 Sense = Literal["<=", ">=", "=="]
 
@@ -630,88 +623,6 @@ def apart(made: Formulation, moments: Moments) -> None:
         for moment in moments.held[rank]:
             more = [held - moments.alike[rank] for held in moment]
             _keep_within(made, rank, columns, more)
-
-
-def hold_as(made: Formulation, cuts: tuple[int, ...]) -> None:
-    """Require that ranks hold as many layers of every kind as at these cuts, which may differ."""
-    instance = made.instance
-    for rank, load in enumerate(load_of_cuts(instance, cuts)):
-        for k, number in zip(instance.free_kinds, load, strict=True):
-            terms = [(column, 1.0) for k2, _, column in made.by_stage[rank] if k2 == k]
-            made.program.require(f"load[rank={rank},kind={k}]", terms, "==", float(number))
-
-
-def cut_at(made: Formulation, cuts: tuple[int, ...]) -> None:
-    """Require that the chain is cut at these places."""
-    hold_as(made, cuts)
-    prefix = made.instance.prefix_counts
-    for (j, k), column in made.held.items():
-        own = float(prefix[cuts[j + 1], k] - prefix[cuts[j], k])
-        made.program.require(f"at[stage={j},kind={k}]", [(column, 1.0)], "==", own)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Few:
-    """What is asked of a plan of few techniques: how many of them its layers may have at `most`.
-
-    `choices` are those of every kind, in the order of its columns. With `cuts` it is cut there;
-    with `moments` virtual stages are counted by themselves.
-    """
-
-    choices: Sequence[Sequence[Choice]]
-    most: int
-    cuts: tuple[int, ...] | None
-    moments: Moments | None
-
-
-def few(made: Formulation, asked: Few) -> None:
-    """Add what is asked: C11, C10 and where the chain is cut."""
-    if asked.moments is not None:
-        apart(made, asked.moments)
-    if asked.cuts is not None:
-        cut_at(made, asked.cuts)
-    simple(made, asked.choices, asked.most)
-
-
-def simple(made: Formulation, choices: Sequence[Sequence[Choice]], most: int) -> None:
-    """C11: no more than so many techniques beyond one ZeRO stage and one checkpointing."""
-    program, used = made.program, dict[tuple[str, object], int]()
-    for (r, k, s), column in made.layers.items():
-        is_block = made.instance.kinds[k].pinned_stage is None
-        for technique in _techniques(choices[k][s], is_block=is_block):
-            if technique not in used:
-                used[technique] = program.add(
-                    Variable(name=f"x{technique}", upper=1.0, is_integer=True)
-                )
-            big = float(made.reduction.most[k][r, s])
-            name = f"C11_uses[{technique},rank={r},kind={k},choice={s}]"
-            program.require(name, [(column, 1.0), (used[technique], -big)], "<=", 0.0)
-    terms = [(column, 1.0) for (what, _), column in used.items() if what != "kept back"]
-    for state in Offload:
-        both = [used.get((what, state)) for what in ("offloaded", "kept back")]
-        if None not in both:
-            terms.append((_both(program, state, both), 1.0))
-    program.require("C11_most", terms, "<=", most + 2.0)
-
-
-def _techniques(choice: Choice, *, is_block: bool) -> Iterator[tuple[str, object]]:
-    """Yield what a layer of a choice uses; the ends have no activations to keep or to offload."""
-    yield "ZeRO", choice.zero_stage
-    if is_block:
-        yield "checkpointing", choice.activation_checkpointing
-    for state in Offload:
-        if state in choice.offload:
-            yield "offloaded", state
-        elif is_block or state is not Offload.ACTIVATIONS:
-            yield "kept back", state
-
-
-def _both(program: Program, state: Offload, columns: Sequence[int | None]) -> int:
-    """Return a column that is 1 where both of two are."""
-    both = program.add(Variable(name=f"v[{state}]", upper=1.0))
-    terms = [(both, 1.0), *((column, -1.0) for column in columns if column is not None)]
-    program.require(f"C11_both[{state}]", terms, ">=", -1.0)
-    return both
 
 
 def _add_layers_apart(made: Formulation, rank: int) -> _Columns:

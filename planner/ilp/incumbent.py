@@ -85,7 +85,7 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
         return True
     if evaluation.step_seconds >= frontier.limit_of(index):
         return True
-    for arranged in _cut_anew(instance, assignment, state.configurations.row(index)):
+    for arranged in cut_anew(instance, assignment, state.configurations.row(index)):
         if evaluate(instance, arranged).step_seconds >= frontier.limit_of(index):
             continue
         priced = repriced(state, index, instance, arranged)
@@ -103,7 +103,7 @@ def offer_apart(state: State, index: int, instance: Instance, assignment: Assign
     return priced.fits
 
 
-def _cut_anew(
+def cut_anew(
     instance: Instance, assignment: Assignment, configuration: Configuration
 ) -> Iterator[Assignment]:
     """Yield the assignment, and the same loads cut evenly, or so that the fullest rank is least."""

@@ -52,7 +52,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
-from planner.ilp.instance import Instance, Kind
+from planner.ilp.instance import Instance, Kind, load_of_cuts
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
@@ -363,6 +363,20 @@ def everything(instance: Instance) -> Windows:
         first[-1], last[0] = instance.block_count, 0
         return chain_windows(instance, np.stack([first, last]))
     return _counted(instance, least, most)
+
+
+def windows_at(instance: Instance, cuts: tuple[int, ...]) -> Windows:
+    """Return the windows of plans whose chain is cut at these places."""
+    loads = np.array(load_of_cuts(instance, cuts))
+    counts, places = loads.sum(axis=1), np.array(cuts)
+    is_by_cuts = instance.is_in_order and not instance.is_uniform
+    return Windows(
+        least=counts,
+        most=counts,
+        sure=loads,
+        room=loads,
+        cuts=np.stack([places, places]) if is_by_cuts else None,
+    )
 
 
 def both(one: Windows, other: Windows, instance: Instance) -> Windows | None:

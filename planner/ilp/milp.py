@@ -19,7 +19,6 @@ Optimise: one instance to proven optimality, below a cutoff.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,15 +32,12 @@ import numpy as np
 from planner.cost.configuration import Choice, Configuration, Integers
 from planner.errors import SolverError
 from planner.ilp.bound_tightening import reduction
-from planner.ilp.engine import Effort
 from planner.ilp.formulation import (
-    Few,
     Formulation,
     Moments,
     Program,
     apart,
     constrain,
-    few,
     formulate,
 )
 from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
@@ -80,15 +76,10 @@ _UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
 
 
 class Within(NamedTuple):
-    """How long a solve may take: until the user's limit, and so many nodes of branch and bound.
-
-    A program of more `terms` than that is not begun. Several solves may share an `effort`.
-    """
+    """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
 
     seconds: float
     nodes: int = PROGRAM_NODES
-    terms: int = sys.maxsize
-    effort: Effort | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,21 +153,14 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     """
     terms = max(sum(len(row.terms) for row in program.rows), 1)
     seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
-    effort = within.effort or Effort()
-    effort.spend(PROGRAM_UNITS_PER_TERM * terms)
-    left = (effort.most - effort.spent) / terms
-    nodes = int(min(within.nodes, left))
-    if seconds <= 0.0 or nodes <= 0 or terms > within.terms:
+    if seconds <= 0.0 or within.nodes <= 0:
         return _NOTHING_KNOWN
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):
-        stop = _Stop(nodes=nodes)
         try:
-            return _answered(program, name, seconds=seconds, stop=stop)
+            return _answered(program, name, seconds=seconds, stop=_Stop(nodes=within.nodes))
         except SolverError as error:
             failures.append(error)
-        finally:
-            effort.spend(terms * stop.node_count)
     raise failures[0]
 
 
@@ -505,24 +489,6 @@ def optimise_apart(
     return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)
 
 
-def optimise_few(
-    instance: Instance, asked: Few, *, cutoff_seconds: float, solver: SolverName, within: Within
-) -> Optimum:
-    """Return the best assignment of few techniques below the cutoff.
-
-    Raises:
-        SolverError: if no tightening gives an assignment that keeps the limits.
-    """
-
-    def program(tight: Instance) -> Formulation | None:
-        made = _program(tight, cutoff_seconds, with_dominated=True)
-        if made is not None:
-            few(made, asked)
-        return made
-
-    return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)
-
-
 def _optimum(
     instance: Instance,
     program: Callable[[Instance], Formulation | None],
@@ -569,15 +535,9 @@ def _solved(
 def _program(
     instance: Instance,
     cutoff_seconds: float | None,
-    *,
-    with_dominated: bool = False,
 ) -> Formulation | None:
     """Return the program of an instance with its rows, None if nothing is below the cutoff."""
-    reduced = reduction(
-        instance,
-        cutoff_seconds=cutoff_seconds or inf,
-        with_dominated=with_dominated,
-    )
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf)
     if reduced is None:
         return None
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)

@@ -286,11 +286,17 @@ class Pricing:
         """Return the same with all choices that matter where virtual stages hold more or less."""
         return self._made(index, compared=compared_apart)
 
-    def instance_of_choices(self, index: int, allowed: Booleans, ends: Booleans) -> Instance:
-        """Return the same with all of some choices of blocks and of the ends, [choices]."""
+    def instance_with_all(self, index: int) -> Instance:
+        """Return the same with all choices that the schedule is searched with."""
+        return self._made(index, compared=None)
+
+    def instance_of_choices(self, index: int, allowed: Booleans, ends: Booleans) -> Instance | None:
+        """Return the same with some choices of blocks and of the ends, [choices], None without."""
         own = self._allowed(index)
         allowed = allowed if own is None else allowed & own
-        return self._made(index, allowed=allowed, allowed_ends=ends, compared=None)
+        if not allowed.any() or not ends.any():
+            return None
+        return self._made(index, allowed=allowed, allowed_ends=ends)
 
     def _made(
         self,

@@ -144,7 +144,9 @@ CANONICAL_POWER = 1.618033988749895
 
 # --- the simplest plan ---
 
-SIMPLE_UNITS = 2_000_000.0
-"""Work of all programs that are solved for it together."""
-SIMPLE_TERMS = 10_000
-"""The terms of each: what larger ones take before their first node is not known beforehand."""
+SIMPLE_UNITS_PER_SECOND = 100_000.0
+"""Work of looking for it in all configurations together, for each second that a job may take."""
+SIMPLE_LOOK_UNITS = 30_000.0
+"""The most of a first look into a set of plans."""
+SIMPLE_SET_UNITS = 2000.0
+"""What bounds and heuristic of a set take."""

@@ -5,41 +5,48 @@ configuration is looked into, and those of its layers. Of plans of equal complex
 wanted. Configurations are looked into whose bounds leave them a chance:
 
 1. Layers all alike and stages spread evenly: every such plan is priced.
-2. Others have one technique more, at least. Programs with row C11 (`planner.ilp.formulation`) are
-   asked for the fastest plan of one technique, of two and so on, up to the simplest that is known:
-   the fewer, the sooner a program ends.
+2. Others have one technique more, at least. Plans of so many techniques are looked for level by
+   level, the fewest first, by branching on techniques: a set of plans is those without some
+   techniques (`forbidden`) and with some others (`used`). The search's own engine gives a plan of
+   the set, or says that none is below the limit. Where its plan has too many techniques, one with
+   fewer lacks one of these: without the first, with the first and without the second, and so on.
 
-What programs leave open within their limits is told by the bounds.
+Looks are short at first. What they leave open is looked into again, eight times as long, while
+effort is left, and split by a technique that plans have or lack. What is open in the end the bounds
+tell.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Choice, Floats, Integers
+from planner.cost.configuration import Choice, Floats, Integers
 from planner.cost.step import predict
 from planner.hardware import ClusterHardware
+from planner.ilp.branch_and_bound import branching_of
 from planner.ilp.canonical_plan import tidied
+from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.engine import Effort
-from planner.ilp.formulation import Few, Moments
-from planner.ilp.instance import Assignment, Instance, evaluate_uniform
+from planner.ilp.incumbent import cut_anew
+from planner.ilp.instance import Assignment, Instance, evaluate, evaluate_uniform, fits
 from planner.ilp.lagrangian_bound import objective_bounds
-from planner.ilp.milp import (
-    SolverName,
-    Status,
-    Within,
-    default_solver,
-    optimise_few,
-    strategy_of,
-)
+from planner.ilp.milp import SolverName, default_solver, strategy_of
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Group, Problem
-from planner.ilp.settings import PROOF_TOLERANCE, SIMPLE_TERMS, SIMPLE_UNITS
+from planner.ilp.settings import (
+    PROOF_TOLERANCE,
+    SIMPLE_LOOK_UNITS,
+    SIMPLE_SET_UNITS,
+    SIMPLE_UNITS_PER_SECOND,
+)
 from planner.schema.job import Job
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Offload, Strategy
@@ -102,7 +109,10 @@ def simplest(
             step_seconds=fastest.step_seconds,
             strategy=fastest.strategy,
         ),
-        effort=Effort(most=SIMPLE_UNITS, deadline=time.perf_counter() + seconds),
+        effort=Effort(
+            most=SIMPLE_UNITS_PER_SECOND * min(p.job.limits.solver_seconds for p in problems),
+            deadline=time.perf_counter() + seconds,
+        ),
         solver=solver or default_solver(),
         price=price,
     )
@@ -139,6 +149,7 @@ class _Quest:
     price: Price
     open_complexities: list[int] = field(default_factory=list)
     is_faster_open: bool = False
+    is_cut_short: bool = False
 
     @property
     def seconds_left(self) -> float:
@@ -158,7 +169,7 @@ class _Quest:
             return 0.0
         if complexity < self.best.complexity:
             return self.limit_seconds * (1.0 + PROOF_TOLERANCE)
-        return self.best.step_seconds * (1.0 - PROOF_TOLERANCE)
+        return self.best.step_seconds * (1.0 - max(self.accepted_ratio, PROOF_TOLERANCE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,25 +238,44 @@ class _Part:
         places = {choice: place for place, choice in enumerate(self.edges)}
         return np.array([places[_end_like(choice)] for choice in self.choices])
 
-    def instance(self, index: int, most_offloaded: int) -> Instance:
-        """Return all choices that offload no more than some kinds of state."""
+    def techniques(self, index: int) -> tuple[Technique, ...]:
+        """Return all that layers and stages of a configuration may have."""
+        is_piped = len(self.cuts(index)) > 2
+        return (*((_UNEVEN,) if is_piped else ()), *self._of_layers)
+
+    @cached_property
+    def _of_layers(self) -> tuple[Technique, ...]:
+        used = frozenset[Technique]().union(*self._block_techniques, *self._end_techniques)
+        return tuple(sorted(used, key=_order))
+
+    @cached_property
+    def _block_techniques(self) -> list[frozenset[Technique]]:
+        return [_techniques(choice, is_block=True) for choice in self.choices]
+
+    @cached_property
+    def _end_techniques(self) -> list[frozenset[Technique]]:
+        return [_techniques(choice, is_block=False) for choice in self.edges]
+
+    def instance_of(self, index: int, allowed: frozenset[Technique]) -> Instance | None:
+        """Return a configuration with what is allowed, None where that is no choice at all."""
         return self.space.pricing.instance_of_choices(
             index,
-            _offloading(self.choices, most_offloaded),
-            _offloading(self.edges, most_offloaded),
+            np.array([used <= allowed for used in self._block_techniques]),
+            np.array([used <= allowed for used in self._end_techniques]),
         )
 
-    def has_choices(self, most_offloaded: int) -> bool:
-        """Return whether blocks and ends have a choice that offloads no more kinds of state."""
-        both = (self.choices, self.edges)
-        return all(_offloading(each, most_offloaded).any() for each in both)
-
-    def choices_of(self, instance: Instance) -> list[list[Choice]]:
-        """Return the choices of every kind."""
-        return [
-            [(self.choices if kind.pinned_stage is None else self.edges)[s] for s in kind.choice]
-            for kind in instance.kinds
-        ]
+    def techniques_of(
+        self, index: int, instance: Instance, assignment: Assignment
+    ) -> frozenset[Technique]:
+        """Return what layers and stages of an assignment have."""
+        used = set[Technique]()
+        for kind, counts in zip(instance.kinds, assignment.counts, strict=True):
+            own = self._block_techniques if kind.pinned_stage is None else self._end_techniques
+            for place in np.flatnonzero(counts.sum(axis=0)).tolist():
+                used |= own[kind.choice[place]]
+        if tuple(assignment.cuts) != self.cuts(index):
+            used.add(_UNEVEN)
+        return frozenset(used)
 
     def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
         """Return the strategy that an assignment stands for."""
@@ -271,10 +301,6 @@ def _end_like(choice: Choice) -> Choice:
     """Return the choice of an end that is as a block's."""
     kept = tuple(state for state in choice.offload if state is not Offload.ACTIVATIONS)
     return Choice(zero_stage=choice.zero_stage, offload=kept)
-
-
-def _offloading(choices: Sequence[Choice], most: int) -> Booleans:
-    return np.array([len(choice.offload) <= most for choice in choices])
 
 
 def _part(problem: Problem) -> _Part | None:
@@ -303,7 +329,7 @@ def _price_uniform(part: _Part, quest: _Quest) -> None:
 
 def _price_choices(part: _Part, quest: _Quest, index: int) -> None:
     """Take the best plan of a configuration whose layers are all alike, if it is better."""
-    instance, cuts = part.instance(index, len(Offload)), part.cuts(index)
+    instance, cuts = part.space.pricing.instance_with_all(index), part.cuts(index)
     places = np.array(instance.kinds[instance.free_kinds[0]].choice)
     priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
     more = np.array([len(part.choices[place].offload) for place in places])
@@ -348,104 +374,258 @@ def _offer(part: _Part, quest: _Quest, strategy: Strategy) -> bool:
 
 
 def _ask_all(parts: Sequence[_Part], quest: _Quest) -> None:
-    """Ask for plans of one technique in their layers or cuts, then of one more, while it is better.
-
-    A simpler plan that comes of what was left open is not made faster.
-    """
-    counted = 0
-    for counted, part, own in _in_turn(parts, quest):
-        if quest.seconds_left <= 0.0:
-            quest.open_complexities.append(counted)
-            quest.is_faster_open = True
+    """Look for simpler plans with short looks, and with longer ones while some are left open."""
+    searches = [_TechniqueSearch(part=part, quest=quest) for part in parts]
+    look = SIMPLE_LOOK_UNITS
+    while True:
+        quest.open_complexities.clear()
+        quest.is_faster_open = quest.is_cut_short = False
+        is_split = look > SIMPLE_LOOK_UNITS
+        for counted, search, own in _in_turn(searches, quest):
+            for index in search.part.waiting(quest, own, counted):
+                if not search.ask(index, counted, look=look, is_split=is_split):
+                    quest.leave_open(counted)
+        is_open = quest.is_faster_open or quest.open_complexities
+        if not (is_open and quest.is_cut_short) or quest.effort.is_over:
             return
-        for index in part.waiting(quest, own, counted):
-            if not _ask(part, quest, index, counted):
-                quest.leave_open(counted)
-    quest.is_faster_open |= quest.best.complexity < counted
+        look *= 8.0
 
 
-def _in_turn(parts: Sequence[_Part], quest: _Quest) -> Iterator[tuple[int, _Part, int]]:
+def _in_turn(
+    searches: Sequence[_TechniqueSearch], quest: _Quest
+) -> Iterator[tuple[int, _TechniqueSearch, int]]:
     """Yield how many techniques to ask for, up to the best plan's, with parts and those of degrees.
 
     Degrees of fewer techniques come first, and leave more to layers.
     """
-    counted = min((int(part.own.min()) for part in parts), default=0)
+    counted = min((int(search.part.own.min()) for search in searches), default=0)
     while counted < quest.best.complexity:
         counted += 1
-        for part in parts:
-            for own in part.degree_counts[part.degree_counts < counted].tolist():
-                yield counted, part, own
+        for search in searches:
+            counts = search.part.degree_counts
+            for own in counts[counts < counted].tolist():
+                yield counted, search, own
 
 
-def _ask(part: _Part, quest: _Quest, index: int, counted: int) -> bool:
-    """Offer the fastest plan of at most so many techniques that is better than the best.
+Technique = tuple[str, object]
+"""What a layer does or does not, or how stages are: a family, and which of it."""
 
-    Stages are spread evenly, or by one technique. All layers alike are known. What is faster by no
-    more than the accepted gap is not looked for. Return whether there is no other.
+_UNEVEN: Technique = ("stages", "unequal")
+
+
+def _techniques(choice: Choice, *, is_block: bool) -> frozenset[Technique]:
+    """Return what a layer of a choice uses; the ends have no activations to keep or to offload."""
+    used: set[Technique] = {("ZeRO", choice.zero_stage)}
+    if is_block:
+        used.add(("checkpointing", choice.activation_checkpointing))
+    for state in Offload:
+        if state in choice.offload:
+            used.add(("offloaded", state))
+        elif is_block or state is not Offload.ACTIVATIONS:
+            used.add(("kept back", state))
+    return frozenset(used)
+
+
+def _counted(used: frozenset[Technique]) -> int:
+    """Return how many techniques count (`planner.space.complexity`).
+
+    Of the ZeRO stages and of the checkpointings the first counts nothing, nor does what is not
+    offloaded by itself.
     """
-    if quest.seconds_left <= 0.0:
-        return False
-    most, limit = counted - int(part.own[index]), quest.limit_of(counted)
-    is_faster = counted == quest.best.complexity
-    if is_faster and part.keys[index] >= limit * (1.0 - quest.accepted_ratio):
-        return False
-    if not part.has_choices(most - 1):
-        return True
-    instance = part.instance(index, most - 1)
-    bounds = objective_bounds(instance, cutoff_seconds=limit)
-    if bounds is None or bounds.step_seconds() >= limit:
-        return True
-    asked = _Asked(part=part, quest=quest, index=index, instance=instance)
-    is_even_known = asked.solve(most, part.cuts(index), limit=limit)
-    limit = quest.limit_of(counted)
-    if bounds.step_seconds() >= limit or len(part.cuts(index)) == 2:  # one stage is never uneven
-        return is_even_known
-    return asked.solve(most - 1, None, limit=limit) and is_even_known
+    members: dict[str, set[object]] = defaultdict(set)
+    for family, which in used:
+        members[family].add(which)
+    further = sum(max(len(members[family]) - 1, 0) for family in ("ZeRO", "checkpointing"))
+    offloaded = members["offloaded"]
+    some_alone = offloaded & members["kept back"]
+    return further + len(offloaded) + len(some_alone) + len(members["stages"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A configuration that is asked for plans."""
+class _PlanSet:
+    """The plans of a configuration that lack some techniques and have others."""
+
+    forbidden: frozenset[Technique] = frozenset()
+    used: frozenset[Technique] = frozenset()
+
+    def within(self, techniques: Sequence[Technique], most: int) -> frozenset[Technique]:
+        """Return what plans of so many techniques at the `most` may have."""
+        allowed = (each for each in techniques if each not in self.forbidden)
+        return frozenset(each for each in allowed if _counted(self.used | {each}) <= most)
+
+    def without_one_of(self, used: frozenset[Technique]) -> Iterator[_PlanSet]:
+        """Yield sets that have, together, every plan without one of some techniques."""
+        had = self.used
+        for each in sorted(used - self.used, key=_order):
+            yield _PlanSet(forbidden=self.forbidden | {each}, used=had)
+            had |= {each}
+
+    def split(self, techniques: Sequence[Technique]) -> list[_PlanSet]:
+        """Return the plans with and without the first technique that is left, if there is one."""
+        left = (each for each in techniques if each not in self.used | self.forbidden)
+        return [
+            made
+            for each in islice(left, 1)
+            for made in (
+                replace(self, used=self.used | {each}),
+                replace(self, forbidden=self.forbidden | {each}),
+            )
+        ]
+
+
+def _order(technique: Technique) -> tuple[int, str]:
+    """Put stages of unequal length first: without them a configuration is soon decided."""
+    return technique != _UNEVEN, str(technique)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A plan of a configuration with its techniques."""
+
+    assignment: Assignment
+    instance: Instance
+    step_seconds: float
+    used: frozenset[Technique]
+
+
+class _Outcome(Enum):
+    """What is said of a set without a plan of it."""
+
+    NOTHING = "nothing is below the limit"
+    OPEN = "it is not known"
+
+
+@dataclass(slots=True, kw_only=True)
+class _TechniqueSearch:
+    """Branching on techniques in the configurations of a part.
+
+    `never` has what was shown to leave no plan below the limit, by configuration, and `known` the
+    plans that were found; `settled` the limit below which a configuration has no plan of so many
+    techniques.
+    """
 
     part: _Part
     quest: _Quest
-    index: int
-    instance: Instance
+    never: dict[int, list[frozenset[Technique]]] = field(default_factory=lambda: defaultdict(list))
+    known: dict[int, list[_Found]] = field(default_factory=lambda: defaultdict(list))
+    settled: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def solve(self, most: int, cuts: tuple[int, ...] | None, *, limit: float) -> bool:
-        """Offer what a program finds below a limit; return whether that is the best, or none is."""
-        part, quest, instance = self.part, self.quest, self.instance
-        if quest.effort.is_over:
-            return False
-        is_apart = instance.least_blocks > 1 and not instance.is_uniform
-        optimum = optimise_few(
-            instance,
-            Few(
-                choices=part.choices_of(instance),
-                most=most,
-                cuts=cuts,
-                moments=Moments.of(part.space.configurations.row(self.index)) if is_apart else None,
-            ),
-            cutoff_seconds=limit,
-            solver=quest.solver,
-            within=Within(quest.seconds_left, terms=SIMPLE_TERMS, effort=quest.effort),
-        )
-        if optimum.assignment is None:
-            return optimum.status is Status.INFEASIBLE
-        found = optimum.assignment if cuts is None else replace(optimum.assignment, cuts=cuts)
-        is_taken = _offer(part, quest, self._canonical(found))
-        return is_taken and optimum.status is Status.OPTIMAL
+    def ask(self, index: int, counted: int, *, look: float, is_split: bool) -> bool:
+        """Offer plans of at most so many techniques that are better than the best.
 
-    def _canonical(self, found: Assignment) -> Strategy:
-        """Return the strategy of an assignment, in its canonical form if that is as simple."""
-        part = self.part
+        Return whether there are no others. Each set of plans is looked into for so long; one that
+        is left open is then split.
+        """
+        is_settled = self.quest.limit_of(counted) <= self.settled.get((index, counted), 0.0)
+        if not is_settled and self._branch(index, counted, look=look, is_split=is_split):
+            is_settled, self.settled[index, counted] = True, self.quest.limit_of(counted)
+        return is_settled
+
+    def _branch(self, index: int, counted: int, *, look: float, is_split: bool) -> bool:
+        part, quest, is_settled = self.part, self.quest, True
+        most = counted - int(part.own[index])
+        waiting = [_PlanSet()]
+        while waiting:
+            plans, limit = waiting.pop(), quest.limit_of(counted)
+            if _counted(plans.used) > most:
+                continue
+            allowed = plans.within(part.techniques(index), most)
+            found = self._solved(index, allowed, limit=limit, look=look)
+            if found is _Outcome.NOTHING:
+                continue
+            if found is _Outcome.OPEN:
+                is_over = quest.effort.is_over or not is_split
+                parts = [] if is_over else plans.split(part.techniques(index))
+                is_settled &= bool(parts)
+                waiting.extend(parts)
+            elif _counted(found.used) > most:
+                self._offer(index, found)
+                waiting.extend(reversed(list(plans.without_one_of(found.used))))
+            elif self._offer(index, found) and quest.limit_of(counted) < limit:
+                waiting.append(plans)
+            else:
+                is_settled = False
+        return is_settled
+
+    def _offer(self, index: int, found: _Found) -> bool:
+        """Offer a plan if it may be better; return whether what bounds say of it holds."""
+        part, quest = self.part, self.quest
+        if found.step_seconds >= quest.limit_of(int(part.own[index]) + _counted(found.used)):
+            return True
         canonical = tidied(
-            self.instance,
-            found,
+            found.instance,
+            found.assignment,
             choices=(part.choices, part.edges),
-            solver=self.quest.solver,
-            seconds=self.quest.seconds_left,
+            solver=quest.solver,
+            seconds=quest.seconds_left,
         )
-        own, tidy = (part.strategy(self.index, self.instance, each) for each in (found, canonical))
-        is_as_simple = complexity(tidy) <= complexity(own)
-        return tidy if is_as_simple and part.priced(tidy, predict).fits else own
+        tried: Iterable[Assignment] = (canonical, found.assignment)
+        if found.instance.has_several_parts:
+            row = part.space.configurations.row(index)
+            tried = (again for each in tried for again in cut_anew(found.instance, each, row))
+        return any(
+            _offer(part, quest, part.strategy(index, found.instance, each)) for each in tried
+        )
+
+    def _solved(
+        self, index: int, allowed: frozenset[Technique], *, limit: float, look: float
+    ) -> _Found | _Outcome:
+        """Return a plan below the limit with nothing but what is allowed, or what is known."""
+        if limit <= 0.0 or any(allowed <= nothing for nothing in self.never[index]):
+            return _Outcome.NOTHING
+        for known in self.known[index]:
+            if known.step_seconds < limit and known.used <= allowed:
+                return known
+        if self.quest.effort.is_over:
+            return _Outcome.OPEN
+        self.quest.effort.spend(SIMPLE_SET_UNITS)
+        instance = self.part.instance_of(index, allowed)
+        cuts = None if _UNEVEN in allowed else self.part.cuts(index)
+        if instance is None:
+            return _Outcome.NOTHING
+        tried = self._plan(instance, cuts, limit=limit, look=look)
+        if tried is _Outcome.NOTHING:
+            self.never[index].append(allowed)
+        if isinstance(tried, _Outcome):
+            return tried
+        found = _Found(
+            assignment=tried,
+            instance=instance,
+            step_seconds=evaluate(instance, tried).step_seconds,
+            used=self.part.techniques_of(index, instance, tried),
+        )
+        self.known[index].append(found)
+        return found
+
+    def _plan(
+        self, instance: Instance, cuts: tuple[int, ...] | None, *, limit: float, look: float
+    ) -> Assignment | _Outcome:
+        """Return a plan below the limit, cut at `cuts` if these are given."""
+        bounds = objective_bounds(instance, cutoff_seconds=limit)
+        if bounds is None or bounds.step_seconds() >= limit:
+            return _Outcome.NOTHING
+        tried = _at_cuts(instance, cuts) if cuts else heuristic_assignment(instance)
+        if tried is not None and tried[0] < limit:
+            return tried[1]
+        branching = branching_of(instance, cutoff_seconds=limit, cuts=cuts)
+        if branching is None:
+            return _Outcome.OPEN
+        effort = self.quest.effort.part(look)
+        outcome = branching.run(limit=limit, enough=0.0, effort=effort)
+        while not (outcome.assignment or outcome.is_done or outcome.is_stuck or effort.is_over):
+            outcome = branching.run(limit=limit, enough=0.0, effort=effort)
+        self.quest.effort.spend(effort.spent)
+        if outcome.assignment is not None:
+            return outcome.assignment if cuts is None else replace(outcome.assignment, cuts=cuts)
+        self.quest.is_cut_short |= effort.is_over and not outcome.is_done
+        return _Outcome.NOTHING if outcome.is_done else _Outcome.OPEN
+
+
+def _at_cuts(instance: Instance, cuts: tuple[int, ...]) -> tuple[float, Assignment] | None:
+    """Return what the heuristic makes of given cuts with its step, if that fits."""
+    filling = filling_of_cuts(instance, cuts)
+    if not filling.fits.all():
+        return None
+    assignment = Assignment(counts=filling.counts, cuts=cuts)
+    evaluation = evaluate(instance, assignment)
+    return (evaluation.step_seconds, assignment) if fits(instance, evaluation) else None

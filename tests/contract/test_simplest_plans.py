@@ -50,3 +50,19 @@ def test_a_tolerance_that_a_deadline_cuts_is_claimed_no_wider():
     found = inquiry.simplified(fastest, most_seconds=fastest.step_seconds * 1.005)
     assert found.step_seconds <= fastest.step_seconds * 1.005
     assert found.certificate.simplicity.tolerance_ratio == pytest.approx(0.005)
+
+
+def test_a_wider_tolerance_has_no_more_techniques():
+    """Stages, ZeRO stages and checkpointing of a model that fills its devices."""
+    given = resolved_model("llama-3-8b"), resolved_cluster("8xa100-sxm4-40gb")
+    counts = []
+    for ratio in (0.0025, 0.01, 0.02, 0.05):
+        limits = {"simplicity_ratio": ratio}
+        answer = plan(*given, Job(global_batch_size=128, sequence_length=4096, limits=limits))
+        assert answer.status == "planned"
+        said = answer.certificate.simplicity
+        assert answer.prediction.step_seconds.p50 <= said.fastest_step_seconds * (1.0 + ratio)
+        assert said.status == "optimal"
+        counts.append(len(said.techniques))
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] < counts[0]

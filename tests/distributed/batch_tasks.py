@@ -53,8 +53,11 @@ def batches(shape: str, *, last_rows: int = GLOBAL_BATCH_SIZE) -> list[Mapped]:
     return made
 
 
-def padded(side: str, seed: int) -> Mapped:
-    """Return what the collator of a fine-tuning script makes of texts of other lengths."""
+def padded(side: str, seed: int, *, to_longest: bool = False) -> Mapped:
+    """Return what the collator of a fine-tuning script makes of texts of other lengths.
+
+    Filled up `to_longest`, rows have 13 tokens and then 11.
+    """
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)})),
         pad_token="0",
@@ -62,12 +65,15 @@ def padded(side: str, seed: int) -> Mapped:
     )
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(4, SEQUENCE_LENGTH + 1, (GLOBAL_BATCH_SIZE,), generator=generator)
+    if to_longest:
+        lengths = lengths.clamp(max=13 - 2 * seed)
     texts = []
     for length in lengths.tolist():
         tokens = torch.randint(1, VOCABULARY, (length,), generator=generator).tolist()
         prompt = length // 3
         texts.append({"input_ids": tokens, "labels": [MASKED] * prompt + tokens[prompt:]})
-    collator = DataCollatorForSeq2Seq(tokenizer, padding="max_length", max_length=SEQUENCE_LENGTH)
+    filled = True if to_longest else "max_length"
+    collator = DataCollatorForSeq2Seq(tokenizer, padding=filled, max_length=SEQUENCE_LENGTH)
     return dict(collator(texts))
 
 
@@ -89,6 +95,7 @@ def packed(seed: int) -> Mapped:
 SHAPES: dict[str, Callable[[int], Mapped]] = {
     "right": lambda seed: padded("right", seed),
     "left": lambda seed: padded("left", seed),
+    "longest": lambda seed: padded("right", seed, to_longest=True),
     "packed": packed,
 }
 

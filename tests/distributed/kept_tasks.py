@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from executor.session import Session
 from planner.errors import InputError
-from tests.distributed.own_models import WORDS, Words, loss, parameter_error
+from tests.distributed.own_models import WORDS, Batch, Words, loss, parameter_error
 from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
 from tests.distributed.reference import SEED, floats_differences, global_batches
 from tests.distributed.state_tasks import everyone
@@ -149,6 +150,76 @@ def _refusal(action: Callable[[], object]) -> str:
     return ""
 
 
+def kept_by_rank(
+    *, first: dict[str, Any], second: dict[str, Any], directory: str
+) -> dict[str, Any]:
+    """Keep another record on each rank; return what it goes on with, and what refuses `second`."""
+    for strategy, action in ((first, "save"), (first, "load"), (second, "load")):
+        session = Session(cpu_plan(**strategy), device=CPU)
+        trainer = session.parallelize(Words, loss, Counted, declaration=WORDS, seed=SEED)
+        record, same = Record(), Record()
+        trainer.keep(record=record, same=same)
+        if action == "save":
+            record.values, same.values = [float(session.rank)], [7.0]
+            trainer.save(directory)
+        elif strategy == first:
+            trainer.load(directory)
+            found = everyone([record.values, same.values])
+        else:
+            refusal = _refusal(lambda: trainer.load(directory))  # noqa: B023 - called here
+    return {"found": found, "refusal": refusal}
+
+
+class Stream(IterableDataset[Batch]):
+    """Rows that each worker shuffles a part of."""
+
+    def __init__(self, rows: list[Batch]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield this worker's rows."""
+        worker = get_worker_info()
+        assert worker is not None
+        own = self._rows[worker.id :: worker.num_workers]
+        yield from (own[place] for place in torch.randperm(len(own)).tolist())
+
+
+def _loader(kind: str, rows: list[Batch]) -> DataLoader[Batch]:
+    """Return a loader that shuffles by the script's generator and tells no place."""
+    if kind == "streamed":
+        return DataLoader(Stream(rows), batch_size=GLOBAL_BATCH_SIZE, num_workers=2)
+    return DataLoader(rows, batch_size=GLOBAL_BATCH_SIZE, shuffle=True)  # type: ignore[arg-type]
+
+
+def plain_loader(
+    *, strategy: dict[str, Any], kind: str, steps_of_a_pass: int, directory: str
+) -> dict[str, Any]:
+    """Return losses of a loader without a place at one go, and with a stop in its second pass."""
+    rows = [row for batch in global_batches(0, 4) for row in zip(*batch, strict=True)]
+
+    def trained(steps: int, given: list[Batch] = rows, *, is_resumed: bool = False) -> list[float]:
+        session = Session(cpu_plan(**strategy), device=CPU)
+        trainer = session.parallelize(Words, loss, Counted, declaration=WORDS, seed=SEED)
+        torch.manual_seed(3)
+        loader, losses = _loader(kind, given), []
+        if is_resumed:
+            trainer.load(directory)
+        while trainer.step_count < steps:
+            for batch in session.shard(loader):
+                losses.append(trainer.step(*batch).loss)
+                torch.rand(())  # the script draws too
+                if trainer.step_count in {steps, steps_of_a_pass}:
+                    break
+        trainer.save(directory)
+        return losses
+
+    whole = trained(7)
+    parts = [*trained(5), *trained(7, is_resumed=True)]
+    trained(5)
+    refusal = _refusal(lambda: trained(7, rows[::-1], is_resumed=True))
+    return {"whole": whole, "parts": parts, "refusal": refusal}
+
+
 def loader_position(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
     """Return losses of torchdata's loader at one go, and with a stop in between."""
     whole = _loaded(strategy, 4)
@@ -184,4 +255,10 @@ def _loaded(
     return losses
 
 
-KEPT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (kept, keep_refusals, loader_position)
+KEPT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
+    kept,
+    keep_refusals,
+    kept_by_rank,
+    plain_loader,
+    loader_position,
+)

@@ -38,8 +38,15 @@ def _check(answer: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("layout", "shape"),
     some_of(
-        product(LAYOUTS, ("right", "left", "packed")),
-        always={("dp2", "right"), ("pp2", "left"), ("tp2-sp", "packed"), ("ring2", "packed")},
+        product(LAYOUTS, ("right", "left", "longest", "packed")),
+        always={
+            ("dp2", "right"),
+            ("dp2", "longest"),
+            ("pp2", "left"),
+            ("pp2", "longest"),
+            ("tp2-sp", "packed"),
+            ("ring2", "longest"),
+        },
     ),
 )
 def test_masks_positions_and_labels_are_those_of_transformers(

@@ -368,7 +368,7 @@ def test_a_damaged_checkpoint_is_refused_by_every_rank_in_the_same_words(
     assert answer["changed"] == [False] * 2
     assert len(messages) == 2
     assert len(set(messages)) == 1
-    assert messages[0].startswith("CheckpointError: directory: holds")
+    assert messages[0].startswith("CheckpointFilesError: directory: holds")
     assert reason in messages[0]
     assert (saved / "checkpoint.json").is_file()
 
@@ -492,7 +492,7 @@ def test_a_save_in_the_background_holds_what_was_trained_when_it_began(
 
 def test_a_directory_without_a_checkpoint_is_refused(two_ranks: RankGroup, tmp_path: Path) -> None:
     answer = two_ranks.run("refused_load", strategy=REPLICATED, directory=str(tmp_path / "nothing"))
-    assert answer["error"] == "CheckpointError"
+    assert answer["error"] == "CheckpointFilesError"
     assert "holds no complete checkpoint" in answer["message"]
 
 

@@ -44,6 +44,33 @@ def test_what_cannot_be_kept_is_refused(two_ranks: RankGroup, tmp_path: Path) ->
     assert "trainer.keep odd: has a state that cannot be written and read safely" in unwritable
 
 
+def test_states_that_differ_by_rank_are_each_ranks_own_under_the_same_strategy(
+    two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    """What is equal on all ranks goes on in any layout."""
+    saved = str(tmp_path / "saved")
+    answer = two_ranks.run("kept_by_rank", first=ZERO3, second=PP2, directory=saved)
+    assert answer["found"] == [[0.0], [7.0], [1.0], [7.0]]
+    assert "trainer.keep record: had another state on each rank" in answer["refusal"]
+
+
+@pytest.mark.parametrize(("kind", "steps_of_a_pass"), [("shuffled", 2), ("streamed", 4)])
+def test_a_loader_that_tells_no_place_goes_on_with_the_batches_that_are_left(
+    two_ranks: RankGroup, tmp_path: Path, kind: str, steps_of_a_pass: int
+) -> None:
+    """It shuffles by the script's generator; a pass may be left, and a stream have workers."""
+    answer = two_ranks.run(
+        "plain_loader",
+        strategy=ZERO3,
+        kind=kind,
+        steps_of_a_pass=steps_of_a_pass,
+        directory=str(tmp_path / "saved"),
+    )
+    assert answer["parts"] == answer["whole"]
+    assert len(set(answer["whole"])) == 7
+    assert "loader: has other batches than the run had" in answer["refusal"]
+
+
 def test_torchdatas_loader_goes_on_at_its_place(two_ranks: RankGroup, tmp_path: Path) -> None:
     pytest.importorskip("torchdata", reason="no package torchdata")
     saved = str(tmp_path / "saved")

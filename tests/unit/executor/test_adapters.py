@@ -75,6 +75,17 @@ def test_other_adapters_are_refused(case: str) -> None:
         without_wrapper(wrapped(**fields))
 
 
+def test_adapters_of_a_weight_that_two_modules_share_are_refused() -> None:
+    with torch.device("meta"):
+        pair = Pair()
+        pair.linear = nn.Linear(4, 7)
+        pair.linear.weight = pair.embed.weight
+        model = peft.get_peft_model(pair, peft.LoraConfig(r=2, target_modules=["linear"]))
+    said = r"target_modules.*linear, whose weight is embed\.weight and linear\.base_layer\.weight"
+    with pytest.raises(UnsupportedPlanError, match=f"{said}.*with a weight of their own"):
+        without_wrapper(model)
+
+
 def test_other_methods_of_peft_are_refused() -> None:
     config = peft.IA3Config(target_modules=["linear"], feedforward_modules=[])
     with pytest.raises(UnsupportedPlanError, match="IA3"):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from executor.data import DataPlace, DataPosition, DataShare, corpus_batches, corpus_tokens, shard
+from executor.data import DataShare, corpus_batches, corpus_tokens, shard
+from executor.data_position import DataPlace, DataPosition
 from executor.errors import ModelMismatchError
 from executor.models.forward_inputs import ForwardInputs
 from executor.planned import PlannedBatch
@@ -92,6 +93,18 @@ def _first_mark(inputs: torch.Tensor, targets: torch.Tensor) -> int | None:
     position = DataPosition()
     next(shard([(inputs, targets)], share(), position))
     return position.first_mark
+
+
+def test_a_batch_that_no_step_had_is_to_be_had_again() -> None:
+    """A script that leaves its loop before the step has taken one too many."""
+    position = DataPosition()
+    batches = shard(numbered_batches(5), share(), position)
+    next(batches)
+    position.close()
+    next(batches)
+    assert (position.taken, position.closed_count) == (2, 1)
+    next(batches)
+    assert position.closed_count == 2
 
 
 def test_batches_are_told_apart_by_inputs_and_by_targets() -> None:

@@ -10,11 +10,13 @@ pytest.importorskip("torch", reason="no package torch")
 
 from executor.errors import (
     CheckpointError,
+    CheckpointFilesError,
     LaunchError,
     ModelMismatchError,
     RankFailedError,
     RefusedError,
     UnsupportedPlanError,
+    WeightFilesError,
     WeightsError,
 )
 from executor.launcher import main
@@ -41,8 +43,10 @@ def _word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (DocumentError("no", **SAID), True),
         (LaunchError("is no file", field="script", remedy="change it"), True),
         (LaunchError("the plan has GPUs", field="--device", remedy="wait"), False),
-        (CheckpointError("disk full", **SAID), False),
-        (WeightsError("cannot be read", **SAID), False),
+        (CheckpointError("another model's", **SAID), True),
+        (CheckpointFilesError("disk full", **SAID), False),
+        (WeightsError("another model's", **SAID), True),
+        (WeightFilesError("cannot be read", **SAID), False),
         (RefusedError("no", is_lasting=True), True),
         (RefusedError("no"), False),
         (RankFailedError(1, "ValueError: no"), False),

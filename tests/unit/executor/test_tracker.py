@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -126,6 +128,32 @@ def test_a_run_that_rank_0_did_not_live_to_end_is_ended_by_its_launcher(
             raise ValueError
     assert told == ([] if told_last is None else [told_last])
     end_trackers(has_failed=False)
+
+
+def test_the_next_launcher_ends_what_a_killed_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two folders one has a launcher that lives, and holds its lock."""
+    told: list[Any] = []
+    client = SimpleNamespace(set_terminated=lambda run, status: told.append((run, status)))
+    package = SimpleNamespace(
+        MlflowClient=lambda tracking_uri: client,  # noqa: ARG005 - as the package names it
+        exceptions=SimpleNamespace(MlflowException=OSError),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", package)  # type: ignore[arg-type]
+    monkeypatch.setenv("MESHWRIGHT_TRACKER", "mlflow:llama")
+    own, living, killed = (tmp_path / f"meshwright-run-{name}" for name in "abc")
+    own.mkdir()
+    for folder in (living, killed):
+        folder.mkdir()
+        (folder / "launcher.lock").touch()
+        left = {"run_id": folder.name, "tracking_uri": "file:runs"}
+        (folder / "mlflow-run.json").write_text(json.dumps(left))
+    with (living / "launcher.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with left_run_ended(own):
+            assert told == [("meshwright-run-c", "FAILED")]
+    assert (living.is_dir(), killed.is_dir()) == (True, False)
 
 
 def test_a_rank_that_is_killed_ends_its_tracker_once(monkeypatch: pytest.MonkeyPatch) -> None:

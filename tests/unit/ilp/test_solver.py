@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from planner.errors import SolverError
-from planner.ilp.engine import Effort
 from planner.ilp.formulation import Program, Variable
 from planner.ilp.milp import SolverName, Status, Within, available_solvers, solve
 from tests.false_solver import says_infeasible, says_optimal
@@ -176,23 +175,3 @@ def test_a_program_that_takes_longer_to_tell_than_there_is_time_is_not_begun(
     assert solve(program, solver=solver, within=Within(0.01)).status is Status.LIMIT
     solution = solve(program, solver=solver, within=Within(60.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, (1.0, 1.0))
-
-
-@pytest.mark.parametrize("solver", available_solvers())
-def test_a_program_of_more_terms_than_are_allowed_is_left_open(solver):
-    program = a_knapsack(weight=3.0)
-    terms = sum(len(row.terms) for row in program.rows)
-    assert solve(program, solver=solver, within=Within(10.0, terms=terms)).values
-    left = solve(program, solver=solver, within=Within(10.0, terms=terms - 1))
-    assert (left.status, left.values) == (Status.LIMIT, ())
-
-
-def test_programs_that_share_an_effort_are_not_begun_once_it_is_spent() -> None:
-    """Enough to tell the solver the first one and for some nodes of its; none is left then."""
-    effort = Effort(most=40_000.0)
-    within = Within(60.0, effort=effort)
-    hard = solve(a_hard_program(), solver=SolverName.HIGHS, within=within)
-    assert hard.status in (Status.FEASIBLE, Status.LIMIT)
-    assert effort.spent >= effort.most
-    easy = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=within)
-    assert (easy.status, easy.values) == (Status.LIMIT, ())
