@@ -25,6 +25,8 @@ from planner.version import planner_version
 
 _STRICTLY_LESS = 1.0 - 1e-9
 _NEAREST_TRIES = 4
+_SIMPLIFIED_SHARE_RATIO = 0.1
+"""Of the time, to look for the simplest plan of the answer."""
 
 
 def size(model: ResolvedModel, job: Job, wish: SizingWish, *, inquiry: Inquiry) -> Sizing:
@@ -38,11 +40,13 @@ def size(model: ResolvedModel, job: Job, wish: SizingWish, *, inquiry: Inquiry) 
     base = _base_request(model, job, wish)
     ordered = candidates(wish, base)
     trials = Trials(wish=wish, base=base, inquiry=inquiry, candidate_count=len(ordered))
-    chosen = _best(trials, ordered)
+    with inquiry.leaving(_SIMPLIFIED_SHARE_RATIO):
+        chosen = _best(trials, ordered)
+        smaller = None if chosen is None else _next_smaller(trials, chosen)
     if chosen is None:
         nearest, binding = _nearest_miss(trials, ordered)
         return _sizing(trials, ordered, None, nearest_miss=nearest, binding=binding)
-    return _sizing(trials, ordered, chosen, next_smaller=_next_smaller(trials, chosen))
+    return _sizing(trials, ordered, chosen, next_smaller=smaller)
 
 
 def _base_request(model: ResolvedModel, job: Job, wish: SizingWish) -> Request:

@@ -3,15 +3,16 @@
 Epsilon-constraint method (Haimes, Lasdon and Wismer 1971): of every part of the cluster, the
 fastest plan under each of several caps on device memory. Each is a search with its own proof. On a
 given part of the cluster cost is proportional to the step, so cost is traded by the part that is
-used. What another point beats, or equals, in all three is dropped. The end of least memory is the
-whole cluster's plan of least peak (`planner.answers.least_memory`); between caps there may be other
-plans.
+used. What another point beats, or equals, in all three is dropped. Of each point that is left the
+simplest plan within the job's tolerance is taken; then what another beats with no more techniques
+is dropped. The end of least memory is the whole cluster's plan of least peak
+(`planner.answers.least_memory`); between caps there may be other plans.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -31,6 +32,7 @@ from planner.schema.frontier import (
     NodeShare,
     SkippedNodes,
 )
+from planner.space.complexity import complexity
 from planner.version import planner_version
 
 _FLOOR_SEARCHES = 5
@@ -38,6 +40,8 @@ _FIRST_PARTS = 4
 _BELOW = 1.0 - 1e-6
 _EQUAL = 1e-9
 _END_SHARE_RATIO = 0.25
+_SIMPLIFIED_SHARE_RATIO = 0.2
+"""Of the time, to look for the simplest plan of each point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +51,6 @@ class Capped:
     cluster: Cluster
     cap_bytes: float | None
     solution: Solution
-
-    @property
-    def values(self) -> tuple[float, float, float]:
-        """Return what is to be small: step, peak, cost."""
-        cost = self.solution.prediction.cost_per_million_tokens or 0.0
-        return self.solution.step_seconds, self.solution.peak_memory_bytes, cost
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,14 +108,11 @@ def frontier(
     """
     parts = subclusters(request.cluster.resolved)
     sweep = _Sweep(request=request, inquiry=inquiry, point_count=point_count, part_count=len(parts))
-    for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
-        fastest = _add_fastest(sweep, some)
-        if point_count > 1:
-            if fastest and fastest[0].cluster is parts[0]:
-                _add_leanest(sweep, fastest[0])
-            _add_lower_caps(sweep, fastest)
-    points = [(capped,) for capped in undominated(sweep.found)]
-    kept = undominated(list(inquiry.each(_simplified, points)))
+    with inquiry.leaving(_SIMPLIFIED_SHARE_RATIO):
+        for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
+            _add_points(sweep, some)
+    points = [(capped,) for capped in _undominated(sweep.found, _values)]
+    kept = _undominated(list(inquiry.each(_simplified, points)), _values_and_techniques)
     return Frontier(
         status=_status(sweep, kept),
         model=request.model,
@@ -134,12 +129,35 @@ def frontier(
     )
 
 
-def undominated(points: Sequence[Capped]) -> tuple[Capped, ...]:
-    """Return the points that no other is as good as in all three values, fastest first."""
-    ranked = sorted(points, key=lambda point: (*point.values, point.cluster.device_count))
+def _add_points(sweep: _Sweep, parts: Sequence[Cluster]) -> None:
+    """Add the plans of some parts of the cluster, under all caps."""
+    fastest = _add_fastest(sweep, parts)
+    if sweep.point_count > 1:
+        if fastest and fastest[0].cluster == sweep.request.cluster.resolved:
+            _add_leanest(sweep, fastest[0])
+        _add_lower_caps(sweep, fastest)
+
+
+def _values(point: Capped) -> tuple[float, ...]:
+    """Return what is to be small: step, peak, cost."""
+    found = point.solution
+    cost = found.prediction.cost_per_million_tokens or 0.0
+    return found.step_seconds, found.peak_memory_bytes, cost
+
+
+def _values_and_techniques(point: Capped) -> tuple[float, ...]:
+    """Return the same, and how many techniques the plan has."""
+    return *_values(point), complexity(point.solution.strategy)
+
+
+def _undominated(
+    points: Sequence[Capped], values: Callable[[Capped], tuple[float, ...]]
+) -> tuple[Capped, ...]:
+    """Return the points that no other is as good as in all values, fastest first."""
+    ranked = sorted(points, key=lambda point: (*values(point), point.cluster.device_count))
     kept: list[Capped] = []
     for point in ranked:
-        if not any(_as_good(better.values, point.values) for better in kept):
+        if not any(_as_good(values(better), values(point)) for better in kept):
             kept.append(point)
     return tuple(kept)
 

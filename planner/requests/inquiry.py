@@ -159,6 +159,16 @@ class Inquiry:
         finally:
             self.deadline, self.share_ratio = kept
 
+    @contextmanager
+    def leaving(self, share_ratio: float) -> Iterator[None]:
+        """Have what is asked inside leave that share of the time to what comes after it."""
+        kept = self.deadline
+        self.deadline = time.perf_counter() + self.seconds_left * (1.0 - share_ratio)
+        try:
+            yield
+        finally:
+            self.deadline = kept
+
     def each(
         self, function: Callable[..., Part], parts: Sequence[tuple[Any, ...]]
     ) -> Iterator[Part]:

@@ -6,14 +6,15 @@ import pytest
 
 from planner.answers.finalists import fastest_plan
 from planner.answers.frontier import frontier
-from planner.planning import estimate, plan
+from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.requests.inquiry import Inquiry, Solution
-from planner.requests.resolution import cluster_document
+from planner.requests.resolution import cluster_document, resolved_request
 from planner.requests.subclusters import subclusters
 from planner.requests.variation import with_cluster, with_memory_cap
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.frontier import Frontier
-from planner.schema.job import Objective
+from planner.schema.job import Job, Objective
+from planner.space.complexity import complexity
 from planner.units import GIB
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
@@ -24,7 +25,8 @@ def front() -> Frontier:
 
 
 def values(point):
-    return point.step_seconds, point.peak_memory_bytes, point.cost_per_million_tokens
+    techniques = complexity(point.strategy)
+    return point.step_seconds, point.peak_memory_bytes, point.cost_per_million_tokens, techniques
 
 
 def documents(request):
@@ -44,7 +46,7 @@ def test_the_front_trades_step_against_memory(front):
     )
 
 
-def test_no_point_beats_another_in_all_three(front):
+def test_no_point_beats_another_in_all_three_with_no_more_techniques(front):
     for one in front.points:
         for other in front.points:
             if one is not other:
@@ -184,3 +186,17 @@ def test_part_of_a_node_has_its_share_of_the_host():
     whole = a_tight_cluster(host_memory_bytes=64.0 * GIB)
     hosts = [part.node_groups[0].host_memory_bytes for part in subclusters(whole)]
     assert hosts == [64.0 * GIB, 48.0 * GIB, 32.0 * GIB, 16.0 * GIB]
+
+
+def test_points_are_the_simplest_within_the_tolerance_and_the_first_is_the_plan():
+    """The sweep leaves time to look for them, however many caps there are."""
+    model, cluster = resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb")
+    limits = {"context_parallel_degree": 1, "offload": (), "pipeline_schedules": ["1f1b"]}
+    job = Job(global_batch_size=128, sequence_length=4096, limits=limits)
+    request = resolved_request(model, cluster, job)
+    found = frontier(request, inquiry=Inquiry.within(60.0), point_count=2)
+    first, said = found.points[0], found.points[0].certificate.simplicity
+    assert (said.status, said.tolerance_ratio) == ("optimal", pytest.approx(0.02))
+    assert len(said.techniques) < len(said.fastest_techniques)
+    assert first.strategy == plan(model, cluster, job).strategy
+    assert all(point.certificate.simplicity for point in found.points)
