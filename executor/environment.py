@@ -138,7 +138,7 @@ def _step_limit(variables: Mapping[str, str]) -> int | None:
         return None
     if not given.isdecimal() or int(given) < 1:
         raise LaunchError(
-            "is no number of steps",
+            "is not a number of steps",
             field=STEP_LIMIT,
             value=given,
             remedy="set it to a whole number from 1 on, or leave it unset",

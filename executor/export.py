@@ -318,7 +318,7 @@ def _check(directory: Path, exported: Exported, dtype: torch.dtype) -> None:
         )
     if dtype not in _FORMATS:
         raise WeightsError(
-            "is no format that weights are exported in",
+            "is not a format that weights are exported in",
             field="dtype",
             value=str(dtype),
             remedy="use torch.float32, torch.bfloat16 or torch.float16",

@@ -168,7 +168,7 @@ def check_norm(norm: float) -> float:
     """
     if not (math.isfinite(norm) and norm > 0.0):
         raise ModelMismatchError(
-            "is no positive number",
+            "is not a positive number",
             field="max_gradient_norm",
             value=norm,
             remedy="give a positive norm, or none to leave gradients as they are",

@@ -194,7 +194,7 @@ def _check_place(path: Path, option: str) -> None:
 def _check_script(script: Sequence[str]) -> None:
     if script and not Path(script[0]).is_file():
         raise LaunchError(
-            "is no file",
+            "is not a file",
             field="script",
             value=script[0],
             remedy="give the path of a Python script after --",

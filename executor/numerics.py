@@ -34,7 +34,7 @@ class Numerics:
         """Take a loss scale where the precision needs one."""
         if self.output_dtype is not None and not self.output_dtype.is_floating_point:
             raise ModelMismatchError(
-                "is no format of floating-point numbers",
+                "is not a format of floating-point numbers",
                 field="output_dtype",
                 value=self.output_dtype,
                 remedy="use torch.float32, or torch.bfloat16 to leave logits as bf16 computes them",

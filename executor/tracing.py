@@ -405,7 +405,7 @@ def _blocks(model: nn.Module, path: str | None) -> list[nn.Module]:
     found = part(model, path)
     if not isinstance(found, kinds):
         raise ModelMismatchError(
-            "is no ModuleList, ModuleDict or Sequential of the model",
+            "is not a ModuleList, ModuleDict or Sequential of the model",
             field="blocks",
             value=path,
             remedy="give the path of the list of blocks, as named_modules() has it",

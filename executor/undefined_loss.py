@@ -27,7 +27,7 @@ class LossWatch:
     def __init__(self, reaction: Reaction) -> None:
         if reaction not in get_args(Reaction):
             raise ModelMismatchError(
-                "is no reaction to a loss that is no finite number",
+                "is not a reaction to a loss that is not finite",
                 field="on_undefined_loss",
                 value=reaction,
                 remedy=f"use one of {', '.join(get_args(Reaction))}",
@@ -56,7 +56,7 @@ class LossWatch:
         where = f"on {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
         if self._reaction == "stop":
             raise UndefinedLossError(
-                f"is no finite number in step {step}, {where}",
+                f"is not a finite number in step {step}, {where}",
                 field="loss",
                 value=mean,
                 remedy="look at that step's batch and learning rate, or pass "

@@ -253,7 +253,7 @@ def _check_magnitudes(value: object, *, path: str) -> None:
             _check_magnitudes(item, path=f"{path}.{index}")
     elif isinstance(value, int | float) and value and not _LEAST <= abs(value) <= _MOST:
         raise InputError(
-            "is no number that a device has",
+            "is not a number that a device has",
             field=path,
             value=value,
             remedy=f"write one between {_LEAST:g} and {_MOST:g}, or 0",

@@ -88,7 +88,7 @@ def argument_values(lease: Lease, template: CommandTemplate) -> dict[str, str]:
         if name not in template.arguments:
             known = ", ".join(sorted(template.arguments)) or "none"
             raise NotAllowedError(
-                f"is no argument of the command {lease.command} on this node",
+                f"is not an argument of the command {lease.command} on this node",
                 field=f"arguments.{name}",
                 value=argument_text(value),
                 remedy=f"known there: {known}",

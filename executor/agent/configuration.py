@@ -34,7 +34,7 @@ class ArgumentRule(Part):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
+            raise ValueError(f"is not a regular expression: {error}") from None
         return pattern
 
 

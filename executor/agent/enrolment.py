@@ -77,7 +77,7 @@ def read_credentials(configuration: AgentConfiguration) -> Credentials:
         ) from None
     except (OSError, ValueError, TypeError) as error:
         raise AgentError(
-            f"is no token file: {error}", field=str(path), remedy="enrol this agent anew"
+            f"is not a token file: {error}", field=str(path), remedy="enrol this agent anew"
         ) from None
     if mode & 0o077:
         raise AgentError(
@@ -105,7 +105,7 @@ def _request(configuration: AgentConfiguration, one_time_token: str) -> Enrolmen
         if found.field != "enrolment_token":
             raise found from None
         raise AgentError(
-            f"is no one-time token: {found.problem}",
+            f"is not a one-time token: {found.problem}",
             field="--token",
             remedy="copy the whole `token` that POST /v1/enrolment-tokens answers",
         ) from None

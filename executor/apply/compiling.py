@@ -36,7 +36,7 @@ def chosen_compiler(job: Job, asked: str | None) -> str:
         return USUAL_COMPILER if job.fused_elementwise else NO_COMPILER
     if asked not in COMPILERS:
         raise UnsupportedPlanError(
-            "is no compiler of blocks",
+            "is not a compiler of blocks",
             field="compiler",
             value=asked,
             remedy=f"use one of {', '.join(COMPILERS)}",

@@ -201,7 +201,7 @@ class OwnModel:
         blocks = part(self.module, own.blocks)
         if not isinstance(blocks, nn.ModuleList | nn.Sequential) or len(blocks) == 0:
             raise ModelMismatchError(
-                "is no ModuleList or Sequential of blocks",
+                "is not a ModuleList or Sequential of blocks",
                 field="declaration.blocks",
                 value=f"{own.blocks}: {type(blocks).__qualname__}",
                 remedy="name the list whose items are the model's blocks",
@@ -217,7 +217,7 @@ class OwnModel:
                 raise _no_such_module(name, f"{path} in block {index}", block)
             if name != "norms" and not isinstance(found, nn.Linear):
                 raise ModelMismatchError(
-                    "is no torch.nn.Linear",
+                    "is not a torch.nn.Linear",
                     field=f"declaration.{name}",
                     value=f"{path}: {type(found).__qualname__}",
                     remedy="name linears only",
@@ -360,7 +360,7 @@ def _undeclared(field: str, degree: int, name: str) -> UnsupportedPlanError:
 def _no_such_module(name: str, path: str, module: nn.Module) -> ModelMismatchError:
     names = ", ".join(child for child, _ in module.named_children())
     return ModelMismatchError(
-        "is no module of the model",
+        "is not a module of the model",
         field=f"declaration.{name}",
         value=path,
         remedy=f"use a path that named_modules() lists; on top there are {names}",

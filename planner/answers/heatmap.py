@@ -94,7 +94,10 @@ def _check_axes(row_field: str, column_field: str) -> None:
     for name in (row_field, column_field):
         if name not in DEGREES:
             raise InputError(
-                "is no degree", field="axes", value=name, remedy=f"use two of {', '.join(DEGREES)}"
+                "is not a degree",
+                field="axes",
+                value=name,
+                remedy=f"use two of {', '.join(DEGREES)}",
             )
     if row_field == column_field:
         raise InputError(

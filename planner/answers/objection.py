@@ -134,7 +134,7 @@ def _judged(planned: Planned, other: Planned, *, asked: str, outside: tuple[str,
     return Objection(
         asked=asked,
         verdict=verdict,
-        answer=f"{describe_strategy(other.strategy)}: {answer}",
+        answer=f"{describe_strategy(other.strategy)} {answer}",
         excesses=lacking,
         outside_limits=outside,
         step_seconds=step,

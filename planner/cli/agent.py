@@ -36,7 +36,7 @@ def enrol(
     name: NameOption = None,
     config: ConfigurationOption = None,
 ) -> None:
-    """Take this node into a server's fleet; writes a configuration to start from."""
+    """Enrol this node in a server's fleet; writes a configuration to start from."""
     arguments = ["enrol", "--server", server, "--token", token]
     if name is not None:
         arguments += ["--name", name]

@@ -41,7 +41,7 @@ def calibrate(
     check_place(out, option="--out")
     if out.suffix not in {".yaml", ".yml"}:
         raise InputError(
-            "is no YAML file",
+            "is not a YAML file",
             field="--out",
             value=str(out),
             remedy="name a file that ends in .yaml",

@@ -177,7 +177,7 @@ def _checked(form: str | None) -> ClusterFormat | None:
 
     if form is not None and form not in FORMAT_NAMES:
         raise InputError(
-            "is no format that can be read",
+            "is not a format that can be read",
             field="--format",
             value=form,
             remedy=f"use one of {', '.join(FORMAT_NAMES)}",

@@ -61,7 +61,7 @@ def read_plan(path: Path) -> Plan:
         )
     if "strategy" not in fields and "certificate" not in fields:
         raise InputError(
-            "is no plan", field=str(path), remedy="give what `meshwright plan --out FILE` wrote"
+            "is not a plan", field=str(path), remedy="give what `meshwright plan --out FILE` wrote"
         )
     return Plan.from_fields(fields, source=str(path))
 

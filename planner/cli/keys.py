@@ -42,7 +42,7 @@ def create(
     database_url: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is shown only once."""
     arguments = ["create", "--name", name, "--project", project]
     for allowed in scope or []:
         arguments += ["--scope", allowed.value]
@@ -63,7 +63,7 @@ def revoke(
     database_url: DatabaseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Have a key let nobody in any more."""
+    """Revoke a key."""
     _become_command(["revoke", key], database_url, as_json=json)
 
 

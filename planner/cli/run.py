@@ -62,7 +62,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: for it; repeat."),
+        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: passed to it; repeat."),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="With --on: print the run's name, and do not wait.")

@@ -72,7 +72,7 @@ def _value(text: str, *, source: str) -> object:
         return from_yaml(text, source=source)
     except (RecursionError, ValueError) as error:
         raise InputError(
-            "is no value",
+            "is not a value",
             field=source,
             value=text[:80],
             remedy="write a number, a name, true, false, null or a [list]",

@@ -181,18 +181,21 @@ def _read_words(text: str) -> tuple[str, ...]:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise InputError(
-            f"is no command: {error}", field="--template", value=text, remedy="close what is open"
+            f"is not a command: {error}",
+            field="--template",
+            value=text,
+            remedy="close the quotes",
         ) from None
     if not words or shutil.which(words[0]) is None:
         raise InputError(
-            "begins with no program that is here",
+            "begins with a program that was not found",
             field="--template",
             value=text,
             remedy="write a command, for example: torchrun train.py --config {config}",
         )
     if not any(place in word for word in words for place in _PLACEHOLDERS[:2]):
         raise InputError(
-            "takes nothing of a plan, so that all trials would be the same",
+            "uses nothing of the plan, so that all trials would be the same",
             field="--template",
             value=text,
             remedy="write {config} for the exported file, or {folder} for where it is",
@@ -207,14 +210,14 @@ def _read_pattern(
         pattern = re.compile(text)
     except re.error as error:
         raise InputError(
-            f"is no regular expression: {error}",
+            f"is not a regular expression: {error}",
             field=field,
             value=text,
-            remedy="correct it as Python's re has them",
+            remedy="write one as Python's re module takes it",
         ) from None
     if len(pattern.groupindex) != 1 or not set(pattern.groupindex) <= set(known):
         raise InputError(
-            "has to have one named group that says what it reads",
+            "must have one named group that says what it reads",
             field=field,
             value=text,
             remedy=f"name it one of {', '.join(known)}: '{example}'",

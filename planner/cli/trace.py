@@ -38,7 +38,7 @@ def trace(  # noqa: PLR0913  (what a command line takes)
             "--sequence-length",
             min=1,
             metavar="TOKENS",
-            help="Of the sequences traced; default: the positions, up to 4096.",
+            help="Tokens of a traced sequence; default: all positions, up to 4096.",
         ),
     ] = None,
     out: Annotated[

@@ -60,11 +60,11 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         typer.Argument(metavar="-- SCRIPT ARGS...", help="A training script, after `--`."),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, max=100, metavar="N", help="Plans to try at most.")
+        int, typer.Option("--runs", min=1, max=100, metavar="N", help="Most plans to try.")
     ] = RUNS,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", metavar="M", help="Begin no trial once all took this long."),
+        typer.Option("--minutes", metavar="M", help="Start no trial after this time."),
     ] = None,
     steps: Annotated[
         int,
@@ -114,7 +114,7 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     ] = None,
     argument: Annotated[
         list[str] | None,
-        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: for it; repeat."),
+        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: passed to it; repeat."),
     ] = None,
     detach: Annotated[
         bool,
@@ -245,7 +245,7 @@ def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> No
         check_place(plan_out, option="--plan-out")
     if script and not Path(script[0]).is_file():
         raise InputError(
-            "is no file",
+            "is not a file",
             field="script",
             value=script[0],
             remedy="give the path of a Python script after --",
@@ -258,7 +258,7 @@ def _trial_seconds(minutes: float | None) -> float:
         return TRIAL_MINUTES * _SECONDS_PER_MINUTE
     if not 0.0 < minutes < math.inf:
         raise InputError(
-            "is no time that a trial may take",
+            "is not a time limit",
             field="--trial-minutes",
             value=minutes,
             remedy="give more than 0 minutes",
@@ -269,7 +269,7 @@ def _trial_seconds(minutes: float | None) -> float:
 def _check_new(out: Path) -> None:
     if out.exists():
         raise InputError(
-            "is there already, and a fleet's tuning does not go on from it",
+            "exists, and a tuning on a fleet cannot go on from it",
             field="--out",
             value=str(out),
             remedy="name another file: the service keeps the tuning, and resumes it",

@@ -55,7 +55,7 @@ def validate(
     calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Hold the cost model against measured runs: errors by group, and what was not compared."""
+    """Compare the cost model with measured runs: errors by group, and what was not compared."""
     from planner.cli.views.validation import validation_view
     from planner.importers.measured_runs import read_measured_runs, run_count
     from planner.schema.calibration import CalibrationProfile

@@ -77,7 +77,10 @@ def export(plan: Plan, target: str, *, job_of: str | None = None) -> Export:
     exporter = _EXPORTERS.get(target)
     if exporter is None:
         raise InputError(
-            "is no target", field="target", value=target, remedy=f"use one of {', '.join(TARGETS)}"
+            "is not a target",
+            field="target",
+            value=target,
+            remedy=f"use one of {', '.join(TARGETS)}",
         )
     if job_of is not None:
         raise InputError(
@@ -93,7 +96,7 @@ def _job(plan: Plan, target: str) -> Export:
     """Return the export of a framework whose job a launcher is to start."""
     if target not in JOBS:
         raise InputError(
-            "is no job that launchers start",
+            "is not a job that launchers start",
             field="job_of",
             value=target,
             remedy=f"use one of {', '.join(JOBS)}, or leave it out to run the plan by the executor",

@@ -58,7 +58,7 @@ def graph_from_program(program: object, *, name: str, source: str) -> ModelGraph
         return _graph(nodes[:_NODE_LIMIT], tensors, name)
     except (TypeError, KeyError, AttributeError, IndexError, ValueError, ZeroDivisionError):
         raise DocumentError(
-            "is no program of torch.export that can be read",
+            "is not a program of torch.export that can be read",
             field=source,
             remedy="export it with torch.export.save of torch 2.9 or later, or use `meshwright "
             "trace`",
@@ -86,7 +86,7 @@ def _program(path: Path) -> object:
                 content = file.read(MODEL_BYTES_LIMIT + 1)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise DocumentError(
-            f"is no readable archive: {error}",
+            f"is not a readable archive: {error}",
             field=str(path),
             remedy="give what torch.export.save wrote; is the file whole?",
         ) from None

@@ -61,7 +61,7 @@ def check_scheduler(address: str, *, field: str) -> None:
     """
     if not _ADDRESS.fullmatch(address):
         raise InputError(
-            "is no address of a Dask scheduler",
+            "is not an address of a Dask scheduler",
             field=field,
             value=address,
             remedy="write it as `dask scheduler` prints it, such as tcp://10.0.0.5:8786",

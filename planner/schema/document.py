@@ -327,7 +327,7 @@ _MESSAGES = {
     **dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values"),
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
     "missing": "is required",
-    "extra_forbidden": "is no field here",
+    "extra_forbidden": "is not a known field",
 }
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list"}
 _REMEDIES = {

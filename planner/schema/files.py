@@ -56,7 +56,7 @@ def check_kind(mode: int, path: Path, *, pipes: bool = True) -> None:
     allowed = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (pipes and stat.S_ISFIFO(mode))
     if not allowed:
         raise DocumentError(
-            "is no file", field=str(path), value=_kind(mode), remedy="give a file with an end"
+            "is not a file", field=str(path), value=_kind(mode), remedy="give a file with an end"
         )
 
 

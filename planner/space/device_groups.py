@@ -39,7 +39,7 @@ def _unknown_groups(hardware: ClusterHardware, strategy: Strategy) -> Iterator[B
             yield Breach(
                 field=f"stages.{index}.device_group",
                 value=stage.device_group,
-                problem="is no node group of the cluster",
+                problem="is not a node group of the cluster",
                 remedy=f"use one of {', '.join(sorted(known))}",
             )
 

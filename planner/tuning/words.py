@@ -14,11 +14,10 @@ def claim(certificate: MeasuredCertificate) -> str:
     if certificate.faster_ratio is None:
         return f"nothing was measured to hold plans of {count} against"
     if certificate.faster_ratio <= 0.0:
-        return f"no plan of {count} is predicted with 90 % to be faster than what was measured"
-    return (
-        f"no plan of {count} is predicted with 90 % to be more than "
-        f"{certificate.faster_ratio:.1%} faster than what was measured"
-    )
+        gain = "faster"
+    else:
+        gain = f"more than {certificate.faster_ratio:.1%} faster"
+    return f"no plan of {count} has more than a 10% chance of being {gain} than what was measured"
 
 
 def ending(certificate: MeasuredCertificate, budget: TuningBudget) -> str:

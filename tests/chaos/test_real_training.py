@@ -116,7 +116,7 @@ def test_what_would_be_refused_again_is_not_started_again(fleet: Fleet) -> None:
     run_id = fleet.run(fleet.plan(ONE_RANK_EACH), command="absent")
     run = fleet.wait_for(run_id, set(), LIMIT_SECONDS)
     assert (run["state"], run["attempt"]) == ("failed", 1), run
-    assert "script: is no file" in run["reason"]
+    assert "script: is not a file" in run["reason"]
 
 
 def has_trained(fleet: Fleet, run_id: str) -> bool:

@@ -238,7 +238,7 @@ def test_place_that_cannot_be_written_is_refused(tmp_path):
 def test_plan_commands_refuse_what_is_no_plan(written, name):
     path = written("plan.json", {"schema_version": 1})
     words = [path, path] if name == "compare" else [path]
-    refused(run_command(name, *words), "is no plan", "--out FILE")
+    refused(run_command(name, *words), "is not a plan", "--out FILE")
 
 
 @pytest.mark.parametrize("name", ["compare", "verify", "run"])
@@ -270,7 +270,7 @@ def test_error_as_json_goes_to_stdout():
 
 
 def test_job_without_an_end():
-    refused(run_command("plan", MODEL, CLUSTER, "--job", "/dev/zero"), "/dev/zero", "is no file")
+    refused(run_command("plan", MODEL, CLUSTER, "--job", "/dev/zero"), "/dev/zero", "is not a file")
 
 
 @pytest.mark.parametrize("words", [("export", "--to", "torchrun"), ("compare",)])

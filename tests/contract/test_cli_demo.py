@@ -92,7 +92,7 @@ def test_a_profile_of_other_devices_is_refused_before_anything_is_started(tmp_pa
     done = run_demo(tmp_path, "--profile", str(cluster))
     assert done.returncode == 1
     assert done.stderr.startswith(
-        f"error: --profile {cluster}: is no profile of CPU ranks (got h100"
+        f"error: --profile {cluster}: is not a profile of CPU ranks (got h100"
     )
     assert not (tmp_path / "story").exists()
 

@@ -72,7 +72,7 @@ def test_a_tuning_measures_certifies_and_goes_on_from_its_file(tmp_path):
     assert Tuning.read(tmp_path / "tuning.json") == tuning
     assert "going on from tuning.json, which has 1 trial" in second.stdout
     assert "1 trial: 1 measured, 0 out of memory, 0 failed; the budget of 1 run is" in second.stdout
-    assert "is predicted with 90 % to be" in second.stdout
+    assert "has more than a 10% chance of being" in second.stdout
     best = Plan.read(tmp_path / "best.json")
     verify(best)
     assert best.strategy == trial.strategy

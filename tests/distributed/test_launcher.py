@@ -193,7 +193,7 @@ def test_a_script_that_is_no_file_is_told_before_ranks_start(launch: Launch) -> 
     result, _ = launch(cpu_plan(), "--", "train_nowhere.py")
     assert result.returncode == 1
     assert result.stderr == (
-        "error: script: is no file (got train_nowhere.py); give the path of a Python script "
+        "error: script: is not a file (got train_nowhere.py); give the path of a Python script "
         "after --\n"
     )
 

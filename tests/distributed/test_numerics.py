@@ -40,11 +40,11 @@ def test_a_run_stops_without_a_loss_where_the_script_asks(two_ranks: RankGroup) 
     answer = two_ranks.run("undefined_loss", strategy=DP2, reaction="stop", rank=1)
     assert len(answer["losses"]) == 1
     for message in answer["messages"]:
-        assert "is no finite number in step 2, on rank 1" in message
+        assert "is not a finite number in step 2, on rank 1" in message
 
 
 def test_another_reaction_is_refused(two_ranks: RankGroup) -> None:
-    with pytest.raises(AssertionError, match="on_undefined_loss: is no reaction"):
+    with pytest.raises(AssertionError, match="on_undefined_loss: is not a reaction"):
         two_ranks.run("undefined_loss", strategy=DP2, reaction="ignore", rank=1)
 
 

@@ -22,7 +22,7 @@ def pipe(tmp_path: Path) -> Path:
 
 
 def test_a_device_without_an_end_is_no_file():
-    with pytest.raises(DocumentError, match=r"/dev/zero: is no file \(got a device\)"):
+    with pytest.raises(DocumentError, match=r"/dev/zero: is not a file \(got a device\)"):
         read_fields(Path("/dev/zero"))
 
 
@@ -61,10 +61,10 @@ def test_a_file_over_the_limit_says_its_whole_size(tmp_path):
 
 
 def test_runs_are_read_more_than_once_and_not_from_a_pipe(pipe):
-    with pytest.raises(DocumentError, match=r"is no file \(got a pipe\)"):
+    with pytest.raises(DocumentError, match=r"is not a file \(got a pipe\)"):
         run_count(pipe)
 
 
 def test_an_archive_is_not_read_from_a_pipe(pipe):
-    with pytest.raises(DocumentError, match=r"is no file \(got a pipe\)"):
+    with pytest.raises(DocumentError, match=r"is not a file \(got a pipe\)"):
         graph_from_archive(pipe, name="it")

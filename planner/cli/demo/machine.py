@@ -69,7 +69,7 @@ def check_has_cpu_ranks(path: Path) -> None:
     others = [name for name in cluster.devices if profile_of(cluster, name).kind != "cpu"]
     if others:
         raise InputError(
-            "is no profile of CPU ranks",
+            "is not a profile of CPU ranks",
             field=f"--profile {path}",
             value=", ".join(others),
             remedy="give what `meshwright profile --device cpu --out FILE` wrote on this machine",

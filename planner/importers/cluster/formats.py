@@ -101,7 +101,7 @@ def format_of(text: str, *, source: str) -> ClusterFormat:
             return name
     refuse_look_alike(text, source=source)
     raise InputError(
-        "is no output that is known",
+        "is not an output that is known",
         field=source,
         value=text.strip()[:60],
         remedy=f"say what it is with --format: {', '.join(FORMATS)}",
@@ -190,7 +190,7 @@ def job_cluster(fields: Mapping[str, Any], name: str) -> Discovered:
     if job_clusters.is_skypilot(fields):
         return job_clusters.cluster_from_skypilot(fields, source=name)
     raise DocumentError(
-        "is no task of SkyPilot's with accelerators, and no cluster of Ray's",
+        "is not a task of SkyPilot's with accelerators, and no cluster of Ray's",
         field=name,
         remedy="give the file with resources.accelerators, or with available_node_types",
     )

@@ -189,7 +189,7 @@ def _instance_node(name: str, field: str) -> tuple[Node, list[str]]:
     found = cloud_instance(name)
     if found is None:
         raise DocumentError(
-            "is no instance with GPUs that is known",
+            "is not an instance with GPUs that is known",
             field=field,
             value=name,
             remedy="write the cluster as nodes x GPUs x device; docs/clusters.md lists instances",

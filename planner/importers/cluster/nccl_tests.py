@@ -225,7 +225,7 @@ def _kind(rows: Sequence[_Row], ranks: int, *, source: str, told: str | None) ->
     if told is not None:
         if told not in _NAMES:
             raise InputError(
-                "is no collective whose time is predicted",
+                "is not a collective whose time is predicted",
                 field=source,
                 value=told,
                 remedy=f"give a table of one of {', '.join(sorted(set(_NAMES.values())))}",

@@ -126,7 +126,7 @@ def _root(text: str, source: str) -> Element:
         ) from None
     if root.tag != "system":
         raise DocumentError(
-            "is no topology of NCCL's, whose outermost element is system",
+            "is not a topology of NCCL's, whose outermost element is system",
             field=source,
             value=root.tag,
             remedy="give the file that NCCL_TOPO_DUMP_FILE names",

@@ -108,7 +108,7 @@ def _unknown(form: _Form) -> InputError:
     near = instances_like(form.name)
     if near:
         return InputError(
-            "is no instance that is known",
+            "is not an instance that is known",
             field=_FIELD,
             value=form.name,
             remedy=f"did you mean {', '.join(near)}? Else write nodes x devices x device",

@@ -89,7 +89,7 @@ def _sums_blocks(fields: Fields) -> bool:
     kind = fields.text("encoder_attention_type") or "local"
     if kind not in {"local", "transient-global"}:
         raise DocumentError(
-            "is no kind of attention that its class has",
+            "is not a kind of attention that its class has",
             field=fields.spelling("encoder_attention_type"),
             value=kind[:40],
             remedy="write local or transient-global",

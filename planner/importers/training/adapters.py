@@ -85,7 +85,7 @@ def _base_bits(words: Words) -> int:
         found.append(words.size("base_bits"))
     if len(set(found)) > 1 or (found and found[0] not in _BITS):
         raise DocumentError(
-            "is no width that is modelled" if len(found) == 1 else "contradict one another",
+            "is not a width that is modelled" if len(found) == 1 else "contradict one another",
             field=_place_of_bits(words),
             value=", ".join(map(str, found)),
             remedy="use 4 or 8",

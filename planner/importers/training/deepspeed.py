@@ -127,7 +127,7 @@ class _Reading:
             near = get_close_matches(str(name), _READ, n=1, cutoff=0.9)
             if near and name not in _READ:
                 raise DocumentError(
-                    "is no key of DeepSpeed's, which ignores it in silence",
+                    "is not a key of DeepSpeed's, which ignores it in silence",
                     field=str(name),
                     remedy=f"did you mean {near[0]}?",
                 )
@@ -252,7 +252,7 @@ class _Reading:
         device = zero.section(name).text("device") or "none"
         if device not in {"none", "cpu", "nvme"}:
             raise DocumentError(
-                "is no place to offload to",
+                "is not a place to offload to",
                 field=f"zero_optimization.{name}.device",
                 value=device,
                 remedy="use none, cpu or nvme",

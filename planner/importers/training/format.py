@@ -272,5 +272,5 @@ def _require_spelled(table: Format, path: str) -> None:
     near = get_close_matches(name, list(alike), n=1, cutoff=_NEAR)
     if near:
         raise DocumentError(
-            f"is no key of {table.title}", field=path, remedy=f"did you mean {alike[near[0]]}?"
+            f"is not a key of {table.title}", field=path, remedy=f"did you mean {alike[near[0]]}?"
         )

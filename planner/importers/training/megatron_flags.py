@@ -145,7 +145,7 @@ def _require_spelled(name: str) -> None:
     near = get_close_matches(name, _KNOWN, n=1, cutoff=0.93)
     if near:
         raise DocumentError(
-            "is no flag of Megatron-LM",
+            "is not a flag of Megatron-LM",
             field=name,
             remedy=f"did you mean {near[0]}?",
         )

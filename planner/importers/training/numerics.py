@@ -121,7 +121,7 @@ def _named(words: Words) -> str | None:
         return "fp8"
     if plain not in _PRECISIONS:
         raise DocumentError(
-            "is no number format that is modelled",
+            "is not a number format that is modelled",
             field=words.place("precision"),
             value=word,
             remedy="use bf16, fp16, fp8 or fp32",

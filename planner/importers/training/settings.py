@@ -236,7 +236,7 @@ def _schedule(words: Words, setting: Setting, pipeline: int) -> tuple[int, Pipel
     schedule = _SCHEDULES.get(word.removesuffix("pipelineengine"))
     if schedule is None:
         raise DocumentError(
-            "is no schedule that is modelled",
+            "is not a schedule that is modelled",
             field=words.place("schedule"),
             value=words.get("schedule"),
             remedy="use 1F1B, GPipe or Interleaved1F1B",
@@ -314,7 +314,7 @@ def _shard_group(words: Words, setting: Setting, data: int) -> int:
         return -1
     if group % sharers:
         raise DocumentError(
-            f"is no multiple of the {sharers} ranks that share a sequence, which is not modelled",
+            f"is not a multiple of the {sharers} ranks that share a sequence: not modelled",
             field=words.place("shard_group"),
             value=group,
             remedy=f"use a multiple of {sharers}",

@@ -84,7 +84,7 @@ def _is_sharded(words: Words) -> bool:
 def _checked(words: Words, stage: int) -> int:
     if stage > 3:
         raise DocumentError(
-            "is no stage of ZeRO",
+            "is not a stage of ZeRO",
             field=words.place("zero_stage"),
             value=stage,
             remedy="use 0, 1, 2 or 3",
@@ -118,7 +118,7 @@ def _fsdp_options(words: Words) -> str | None:
         if name not in STRATEGIES and option not in _BESIDE:
             known = [one.lower() for one in STRATEGIES if len(one) > 1 and one not in HYBRIDS]
             raise DocumentError(
-                "is no option of fsdp",
+                "is not an option of fsdp",
                 field=place,
                 value=option,
                 remedy=f"use true, or of {', '.join((*known, 'offload', 'auto_wrap'))}",

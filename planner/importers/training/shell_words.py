@@ -190,7 +190,7 @@ def _number(node: ast.expr) -> int:
         bounded = 0 <= right < _BITS and abs(left) < 2**_BITS
         if bounded or not isinstance(node.op, ast.LShift | ast.Pow):
             return _OPERATIONS[type(node.op)](left, right)
-    raise ValueError("is no arithmetic of whole numbers")
+    raise ValueError("is not arithmetic of whole numbers")
 
 
 def _conditional(text: str) -> frozenset[str]:

@@ -226,7 +226,7 @@ class _Reading:
         found = _SCHEDULES.get(word.lower())
         if found is None:
             raise DocumentError(
-                "is no schedule that is modelled",
+                "is not a schedule that is modelled",
                 field="parallelism.pipeline_parallel_schedule",
                 value=word,
                 remedy="use GPipe, 1F1B, Interleaved1F1B, ZBVZeroBubble or DualPipeV",
@@ -245,7 +245,7 @@ class _Reading:
         word = self.section("parallelism").text("fsdp_reshard_after_forward") or "default"
         if word not in {"default", "always", "never"}:
             raise DocumentError(
-                "is no policy",
+                "is not a policy",
                 field="parallelism.fsdp_reshard_after_forward",
                 value=word,
                 remedy="use default, always or never",

@@ -86,7 +86,7 @@ def _batches_of_tokens(sections: dict[str, dict[str, Any]]) -> str:
     ):
         if not isinstance(number, int) or number < 1 or number % length:
             raise DocumentError(
-                f"is no multiple of training.max_context_length {length}",
+                f"is not a multiple of training.max_context_length {length}",
                 field=f"training.{name}",
                 value=number,
                 remedy="give whole sequences, which are what is priced",
@@ -110,7 +110,7 @@ def _require_spelled(sections: dict[str, dict[str, Any]]) -> None:
             near = get_close_matches(name, known, n=1, cutoff=0.93)
             if near and name not in known:
                 raise DocumentError(
-                    "is no field of torchtitan",
+                    "is not a field of torchtitan",
                     field=f"{section}.{name}",
                     remedy=f"did you mean {near[0]}?",
                 )

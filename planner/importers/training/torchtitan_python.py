@@ -182,4 +182,4 @@ def _number(node: ast.expr) -> int:
         left, right = _number(node.left), _number(node.right)
         if abs(left) < _NUMBER_LIMIT and 0 < right < _NUMBER_LIMIT:
             return _OPERATIONS[type(node.op)](left, right)
-    raise ValueError("is no arithmetic of whole numbers")
+    raise ValueError("is not arithmetic of whole numbers")

@@ -71,10 +71,10 @@ def a_tuning(**changes):
 
 def test_the_claim_counts_all_configurations():
     assert claim(a_certificate()) == (
-        "no plan of 41,514 configurations is predicted with 90 % to be more than 2.1% faster than "
-        "what was measured"
+        "no plan of 41,514 configurations has more than a 10% chance of being more than 2.1% "
+        "faster than what was measured"
     )
-    assert "to be faster than what" in claim(a_certificate(faster_ratio=0.0))
+    assert "of being faster than what" in claim(a_certificate(faster_ratio=0.0))
     nothing = a_certificate(best_trial=None, step_seconds=None, faster_ratio=None)
     assert "nothing was measured" in claim(nothing)
 
@@ -145,14 +145,14 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
     assert "--plan-out: cannot be written" in nowhere.stderr
     assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "0").stderr
     assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "nan").stderr
-    assert "script: is no file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
+    assert "script: is not a file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
     same = command("tune", *CPU, *out, "--plan-out", str(tmp_path / "." / "tuning.json"))
     assert "--plan-out: is where all trials are kept" in same.stderr
     own = command("tune", *CPU, "--out", str(tmp_path / "a.trials"))
     assert "--out: leaves no place for the folder of its trials" in own.stderr
     for minutes in ("0", "-1", "nan", "inf"):
         refused = command("tune", *CPU, *out, "--trial-minutes", minutes)
-        assert "--trial-minutes: is no time that a trial may take" in refused.stderr
+        assert "--trial-minutes: is not a time limit" in refused.stderr
     memory = command("tune", *CPU, *out, "--set", "objective=memory")
     assert "job.objective: is not what a tuning measures" in memory.stderr
     assert not (tmp_path / "tuning.json").exists()
@@ -169,16 +169,25 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
         (("--peak-pattern", "x"), "--peak-pattern: says what a job of --template prints"),
         (
             ("--template", "sh {config}", *TITAN, "--peak-pattern", "(?P<gib>x)"),
-            "--peak-pattern: has to have one named group",
+            "--peak-pattern: must have one named group",
         ),
         (("--template", "sh {config}", "--device", "cpu"), "--device: is not for the job of"),
         (("--template", "sh {config}"), "--framework: needs the framework whose job it is"),
-        (("--template", "sh train.sh", *TITAN), "--template: takes nothing of a plan"),
-        (("--template", "no-such-program {config}", *TITAN), "--template: begins with no program"),
-        (("--template", "sh '{config}", *TITAN), "--template: is no command: No closing quotation"),
+        (("--template", "sh train.sh", *TITAN), "--template: uses nothing of the plan"),
+        (
+            ("--template", "no-such-program {config}", *TITAN),
+            "--template: begins with a program that",
+        ),
+        (
+            ("--template", "sh '{config}", *TITAN),
+            "--template: is not a command: No closing quotation",
+        ),
         (("--template", "sh {config}", "--framework", "accelerate"), "--step-pattern: is needed"),
-        (("--template", "sh {config}", *TITAN, "--step-pattern", "("), "is no regular expression"),
-        (("--template", "sh {config}", *TITAN, "--step-pattern", "(x)"), "has to have one named"),
+        (
+            ("--template", "sh {config}", *TITAN, "--step-pattern", "("),
+            "is not a regular expression",
+        ),
+        (("--template", "sh {config}", *TITAN, "--step-pattern", "(x)"), "must have one named"),
     ],
 )
 def test_a_template_that_could_not_be_tried_is_refused_before_a_trial(

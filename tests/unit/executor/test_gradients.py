@@ -26,7 +26,7 @@ def test_a_scripts_gradients_are_left_alone_unless_it_or_the_job_itself_says_so(
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_norm_that_is_no_positive_number_is_refused(norm: float) -> None:
-    with pytest.raises(ModelMismatchError, match="max_gradient_norm: is no positive number"):
+    with pytest.raises(ModelMismatchError, match="max_gradient_norm: is not a positive number"):
         stated_norm(a_job(), norm)
 
 

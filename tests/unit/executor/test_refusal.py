@@ -41,7 +41,7 @@ def _word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (UnsupportedPlanError("no", **SAID), True),
         (ModelMismatchError("no", **SAID), True),
         (DocumentError("no", **SAID), True),
-        (LaunchError("is no file", field="script", remedy="change it"), True),
+        (LaunchError("is not a file", field="script", remedy="change it"), True),
         (LaunchError("the plan has GPUs", field="--device", remedy="wait"), False),
         (CheckpointError("another model's", **SAID), True),
         (CheckpointFilesError("disk full", **SAID), False),
@@ -60,7 +60,7 @@ def test_a_script_that_is_not_there_leaves_word(tmp_path: Path, word: Path) -> N
     plan = tmp_path / "plan.json"
     plan.write_text(a_plan().to_json())
     assert main([str(plan), "--", str(tmp_path / "train.py")]) == 1
-    assert word.read_text().startswith("script: is no file")
+    assert word.read_text().startswith("script: is not a file")
 
 
 def test_a_command_line_that_is_none_leaves_word(word: Path) -> None:

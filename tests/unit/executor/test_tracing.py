@@ -203,7 +203,7 @@ def test_layers_that_are_used_twice_are_traced_as_one_block() -> None:
     ("build", "inputs", "options", "said"),
     [
         (Twice, torch.zeros(3, 4), {"blocks": "layers"}, "not called once each"),
-        (Twice, torch.zeros(3, 4), {"blocks": "trunk"}, "is no ModuleList"),
+        (Twice, torch.zeros(3, 4), {"blocks": "trunk"}, "is not a ModuleList"),
         (Twice, torch.zeros(3, 5), {}, "fails on fake tensors"),
         (lambda: Peeking(4, 4), torch.zeros(3, 4), {}, "fails on fake tensors"),
         (lambda: 3, torch.zeros(3, 4), {}, "must return a torch.nn.Module"),

@@ -39,7 +39,9 @@ def test_without_a_pattern_a_value_is_neither_option_nor_path(value: str) -> Non
 
 def test_an_argument_that_the_node_does_not_know_is_refused() -> None:
     template = CommandTemplate(argv=("x",))
-    with pytest.raises(AgentError, match=r"arguments\.steps: is no argument of the command train"):
+    with pytest.raises(
+        AgentError, match=r"arguments\.steps: is not an argument of the command train"
+    ):
         argument_values(a_lease(arguments={"steps": 5}), template)
 
 

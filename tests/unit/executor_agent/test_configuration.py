@@ -49,7 +49,10 @@ def test_the_configuration_that_enrolment_writes_can_be_read(tmp_path: Path) -> 
     [
         ('server = "ftp://x"', "server: "),
         ("server = ", "cannot be read: "),
-        ('server = "http://x"\ncommands.a.argv = ["x"]\ncolour = 1', "colour: is no field here"),
+        (
+            'server = "http://x"\ncommands.a.argv = ["x"]\ncolour = 1',
+            "colour: is not a known field",
+        ),
         ('server = "http://x"', "commands: is required"),
     ],
 )
@@ -59,7 +62,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: str, said: str) -> None:
 
 
 def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="is no regular expression"):
+    with pytest.raises(AgentError, match="is not a regular expression"):
         configured(tmp_path, '[commands.train.arguments]\nname = { pattern = "[" }\n')
 
 

@@ -28,7 +28,7 @@ def test_a_failure_is_a_refusal_where_the_command_has_left_word(
     tmp_path: Path, is_refused: bool
 ) -> None:
     folder = a_folder(tmp_path)
-    folder.log_path.write_text("error: script: is no file (got a.py); give the path of one\n")
+    folder.log_path.write_text("error: script: is not a file (got a.py); give the path of one\n")
     if is_refused:
         folder.refusal_path.touch()
     ending = Ending(reason="failed", exit_status=1)

@@ -44,5 +44,5 @@ def test_a_yaml_file_in_place_of_a_cluster_document_is_refused_so_too(
 
 
 def test_what_looks_like_nothing_names_the_formats() -> None:
-    with pytest.raises(InputError, match="is no output that is known"):
+    with pytest.raises(InputError, match="is not an output that is known"):
         cluster_from_output(b"hello", source="given")

@@ -179,7 +179,7 @@ def test_a_worker_of_another_version_says_so(cluster, make_pool, monkeypatch):
 def test_what_is_no_address_of_a_scheduler_is_refused(address):
     from planner.pools.dask_pool import check_scheduler  # noqa: PLC0415 - an extra
 
-    with pytest.raises(InputError, match="--dask: is no address of a Dask scheduler"):
+    with pytest.raises(InputError, match="--dask: is not an address of a Dask scheduler"):
         check_scheduler(address, field="--dask")
 
 

@@ -77,7 +77,7 @@ def test_stages_of_one_kind_stay_together() -> None:
 
 def test_unknown_groups_are_named() -> None:
     assert said(on("new", "new", "new", "new", "older")) == [
-        "stages.4.device_group: is no node group of the cluster; use one of new, newer, old"
+        "stages.4.device_group: is not a node group of the cluster; use one of new, newer, old"
     ]
 
 
