@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
@@ -11,6 +12,7 @@ from importlib.metadata import version
 import structlog
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from api.agent_services import agent_services_of
@@ -109,6 +111,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
             closings=(agent_services.sweeper.close, renewals.close, solves.close),
         ),
         generate_unique_id_function=lambda route: route.name,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
@@ -190,6 +193,7 @@ async def _on_wrong_method(request: Request, error: Exception) -> Response:
 
 
 def _assemble(app: FastAPI, settings: Settings) -> None:
+    methods: dict[str, set[str]] = defaultdict(set)
     for routes in (
         plans,
         exports,
@@ -208,6 +212,10 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
         health,
     ):
         app.include_router(routes.router)
+        for route in routes.router.routes:
+            if isinstance(route, APIRoute):
+                methods[route.path] |= route.methods or set()
+    app.state.methods = methods
     app.include_router(sign_in.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(assets.router, include_in_schema=False)

@@ -25,3 +25,12 @@ class Caller:
     name: str
     scopes: frozenset[Scope]
     key_id: str | None
+
+    @property
+    def owner(self) -> str | None:
+        """Return in whose name what it asks for is kept; nobody's where no key was needed."""
+        return None if self.key_id is None else self.name
+
+    def may_delete(self, owner: str | None) -> bool:
+        """Return whether it may delete what belongs to `owner`: its own, nobody's, or any."""
+        return Scope.ADMIN in self.scopes or owner in {None, self.owner}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from pydantic.json_schema import models_json_schema
 
 from planner.schema.service import Problem
@@ -37,7 +38,10 @@ _TAG = {"schema": {"type": "string"}, "description": "Names this content (RFC 91
 
 
 def describe(app: FastAPI) -> None:
-    """Have `app.openapi()` include the problem that every route can answer with."""
+    """Have `app.openapi()` include the problem that every route can answer with, and serve it.
+
+    To describe all takes most of a second: a thread does it, once, while others are answered.
+    """
     original = app.openapi
 
     def described() -> dict[str, Any]:
@@ -50,7 +54,15 @@ def describe(app: FastAPI) -> None:
             _add_examples(schema)
         return schema
 
+    @cache
+    def text() -> str:
+        return json.dumps(described(), ensure_ascii=False, separators=(",", ":"))
+
+    def show_description() -> Response:
+        return Response(text(), media_type="application/json")
+
     app.openapi = described  # type: ignore[method-assign]
+    app.add_api_route("/openapi.json", show_description, include_in_schema=False)
 
 
 def _add_keys(schema: dict[str, Any]) -> None:

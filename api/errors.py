@@ -12,11 +12,12 @@
         ├── NotFoundError             no such plan or operation
         ├── UnauthenticatedError      no key, or one that is no good
         ├── ForbiddenError            a key without the scope that is needed
+        ├── NotOwnerError             somebody else's plan, which only they or an admin delete
         ├── ForeignSiteError          a request that another site sent through a browser
         ├── RateLimitError            a key asked too often
         ├── KeyReusedError            an Idempotency-Key that stood for another request
         ├── ChangedMeanwhileError     a change to what is no longer as it was read
-        ├── AlreadyFinishedError      an operation that can no longer be cancelled
+        ├── AlreadyFinishedError      an operation or run that can no longer be cancelled
         ├── BusyError                 too many solves are waiting
         ├── NotReadyError             the database is not reachable or not migrated
         ├── AgentTokenError           a token that no agent has
@@ -25,7 +26,6 @@
         │   ├── StaleLeaseError       its epoch has passed, or it is over
         │   ├── NotLaunchedError      ranks were started before all agents were ready
         │   └── ResultConflictError   it has another result already
-        ├── RunFinishedError          a run that can no longer be cancelled
         ├── TuningStateError          a tuning that cannot be cancelled, or resumed, any more
         └── FailedSolveError          a solve that failed before; it carries the problem of then
 
@@ -132,6 +132,16 @@ class ForbiddenError(ServiceError):
         )
 
 
+class NotOwnerError(ServiceError):
+    """The caller may delete its own, and this is another's."""
+
+    def __init__(self, kind: str, identifier: str, *, owner: str) -> None:
+        super().__init__(
+            f"{kind} {shorten(identifier)!r} belongs to {shorten(owner)!r}; ask its owner to "
+            "delete it, or use a key with the scope admin"
+        )
+
+
 class ForeignSiteError(ServiceError):
     """Another site sent the request through the user's browser."""
 
@@ -163,10 +173,10 @@ class KeyReusedError(ServiceError):
 
 
 class AlreadyFinishedError(ServiceError):
-    """The operation ended before it could be cancelled."""
+    """The operation or run ended before it could be cancelled."""
 
-    def __init__(self, operation_id: str, state: str) -> None:
-        super().__init__(f"operation {operation_id} has already {state}")
+    def __init__(self, what: str, state: str) -> None:
+        super().__init__(f"{what} has already {state}")
 
 
 class BusyError(ServiceError):
@@ -207,13 +217,6 @@ class ResultConflictError(LeaseError):
     """The lease has another result already."""
 
 
-class RunFinishedError(ServiceError):
-    """The run ended before it could be cancelled."""
-
-    def __init__(self, run_id: str, state: str) -> None:
-        super().__init__(f"run {run_id} has already {state}")
-
-
 class TuningStateError(ServiceError):
     """The tuning is in a state in which it cannot be cancelled, or resumed."""
 
@@ -237,6 +240,7 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
     (UnauthenticatedError, HTTPStatus.UNAUTHORIZED, "unauthenticated"),
     (ForbiddenError, HTTPStatus.FORBIDDEN, "forbidden"),
+    (NotOwnerError, HTTPStatus.FORBIDDEN, "not-owner"),
     (ForeignSiteError, HTTPStatus.FORBIDDEN, "foreign-site"),
     (RateLimitError, HTTPStatus.TOO_MANY_REQUESTS, "rate-limited"),
     (ChangedMeanwhileError, HTTPStatus.PRECONDITION_FAILED, "changed-meanwhile"),
@@ -247,7 +251,6 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (StaleLeaseError, HTTPStatus.CONFLICT, "stale-lease"),
     (NotLaunchedError, HTTPStatus.CONFLICT, "not-launched"),
     (ResultConflictError, HTTPStatus.CONFLICT, "result-conflict"),
-    (RunFinishedError, HTTPStatus.CONFLICT, "already-finished"),
     (TuningStateError, HTTPStatus.CONFLICT, "already-finished"),
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS, "busy"),
     (NotReadyError, HTTPStatus.SERVICE_UNAVAILABLE, "not-ready"),

@@ -56,7 +56,7 @@ class AnalysisRequest(WirePart):
             )
         if self.kind != "why-not" and degrees:
             raise InputError(
-                f"is no part of a question for {self.kind}",
+                f"is not a part of a question for {self.kind}",
                 field=next(iter(degrees)),
                 remedy="leave it out, or ask `why-not`",
             )

@@ -108,12 +108,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _allow_header(request: Request) -> dict[str, str]:
-    """Return the header that names every method of the request's path, where it is described.
+    """Return the header that names every method of the request's path, where it is an operation.
 
     Starlette's own names those of the first route alone; a path has a route for each method.
     """
     path = getattr(request.scope.get("route"), "path", None)
-    methods = {method.upper() for method in request.app.openapi()["paths"].get(path, {})}
-    if "GET" in methods:
-        methods.add("HEAD")  # by `HeadRequests`
-    return {"Allow": ", ".join(sorted(methods))} if methods else {}
+    methods = request.app.state.methods.get(path, frozenset())
+    further = {"HEAD"} if "GET" in methods else frozenset()  # by `HeadRequests`
+    return {"Allow": ", ".join(sorted(methods | further))} if methods else {}

@@ -111,7 +111,8 @@ class PlanLabelsChange(PlanLabels):
 class PlanQuery(WirePart):
     """Which plans to list; what is left out matches all.
 
-    Each word of `text` must occur in a plan's name, model, cluster, strategy, id, tags or notes.
+    Each word of `text` must occur in a plan's name, model, cluster, strategy, id, tags, notes or
+    owner.
     """
 
     model: ListedName | None = None

@@ -138,7 +138,7 @@ def _check_names() -> None:
         resembled = difflib.get_close_matches(name, known, n=1, cutoff=_RESEMBLANCE)
         if resembled:
             raise InputError(
-                "is no setting", field=name, remedy=f"write {resembled[0]}, or leave it out"
+                "is not a setting", field=name, remedy=f"write {resembled[0]}, or leave it out"
             )
 
 

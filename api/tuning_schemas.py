@@ -73,7 +73,7 @@ class TrialUnderWay(WirePart):
 class TuningSummary(WirePart):
     """A line of the list of tunings; `best_seconds` is the least median step so far.
 
-    No other plan is predicted with 90 % to be more than `faster_ratio` faster, once it has ended.
+    Once it has ended, each other plan has at most a 10% chance of being over `faster_ratio` faster.
     """
 
     id: str

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -20,7 +19,7 @@ from api.dashboard.key_form import (
     read_project_form,
 )
 from api.dashboard.page_route import PageRoute
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.deps import Administrator, AuditLog, KeyId, Keys, Projects
 from api.errors import ProjectExistsError
 from api.project_schemas import ProjectQuery
@@ -28,7 +27,6 @@ from api.schemas import ApiKey, AuditQuery, NewApiKey, WirePart
 from api.services.keys import KeyService
 from api.services.projects import ProjectService, oversees
 
-_SEE_OTHER = 303
 _UNPROCESSABLE = 422
 _PAGE_LENGTH = 50
 
@@ -70,7 +68,7 @@ async def make_key(caller: Administrator, request: Request, keys: Keys) -> Respo
 def revoke_key(caller: Administrator, keys: Keys, key_id: KeyId) -> Response:
     """Have a key let nobody in any more, and show the others."""
     keys.revoke(caller, key_id)
-    return RedirectResponse("/keys", status_code=_SEE_OTHER)
+    return see("/keys")
 
 
 @router.get("/audit")
@@ -161,4 +159,4 @@ def key_state(key: ApiKey) -> tuple[str, str]:
         return "revoked", "bad"
     if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
         return "expired", "bad"
-    return "holds", "good"
+    return "active", "good"

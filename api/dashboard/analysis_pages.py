@@ -6,19 +6,18 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.page_route import PageRoute
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.dashboard.tradeoff_view import tradeoff_view
 from api.dashboard.why_view import why_view
 from api.deps import Analyses, PlanCaller, Reader
 from api.plan_schemas import AnalysisKind, AnalysisRequest, FixedDegree
 from api.schemas import WirePart
 
-_SEE_OTHER = 303
 _PAGES = {"reasons": "why", "why-not": "why"}  # the others are trade-offs
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -72,7 +71,7 @@ def ask(
     """Have a question worked out, and show the page that it belongs to."""
     analyses.start(caller, plan.id, question.kind, asked=question.asked())
     where = f"/plans/{plan.id}/{_PAGES.get(question.kind, 'trade-offs')}#{question.kind}"
-    return RedirectResponse(where, status_code=_SEE_OTHER)
+    return see(where)
 
 
 @router.post("/plans/{plan_id}/analyses/cancel")
@@ -85,7 +84,7 @@ def cancel(
     """End the search for an answer, and show the page with the question unasked."""
     analyses.cancel(caller, plan.id, given.kind, asked=given.asked)
     where = f"/plans/{plan.id}/{_PAGES.get(given.kind, 'trade-offs')}#{given.kind}"
-    return RedirectResponse(where, status_code=_SEE_OTHER)
+    return see(where)
 
 
 @router.get("/plans/{plan_id}/analyses")

@@ -31,12 +31,16 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """A file as it is sent; `url` changes with its content."""
+    """A file as it is kept, compressed; `url` changes with its content."""
 
     url: str
     media_type: str
-    content: bytes
     compressed: bytes
+
+    @property
+    def content(self) -> bytes:
+        """Return the file itself, which few clients ask for."""
+        return gzip.decompress(self.compressed)
 
 
 @router.get("/static/{name:path}", response_class=Response)
@@ -85,6 +89,5 @@ def _asset(name: str, content: bytes, *, version: str | None = None) -> Asset:
     return Asset(
         url=f"/static/{name}?v={version}",
         media_type=mimetypes.guess_type(name)[0] or "application/octet-stream",
-        content=content,
         compressed=gzip.compress(content, compresslevel=6, mtime=0),
     )

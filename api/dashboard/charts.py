@@ -179,6 +179,36 @@ def timeline_bars(
     return {"data": data, "layout": layout}
 
 
+def interval_marks(
+    x: Sequence[Any],
+    middles: Sequence[float],
+    ends: Sequence[tuple[float, float]],
+    *,
+    words: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return predictions as dashes with whiskers to both `ends`; `words` tell of each."""
+    marks: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "predicted",
+        "x": list(x),
+        "y": list(middles),
+        "marker": {"size": 9, "symbol": "line-ew-open", "color": "var(--muted)"},
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - middle for middle, (_, high) in zip(middles, ends, strict=True)],
+            "arrayminus": [middle - low for middle, (low, _) in zip(middles, ends, strict=True)],
+            "color": "var(--muted)",
+            "thickness": 2,
+            "width": 6,
+        },
+    }
+    if words is None:
+        return {**marks, "hoverinfo": "skip"}
+    return {**marks, "hovertext": list(words), "hovertemplate": "%{hovertext}<extra></extra>"}
+
+
 def panel(*, x_title: str, y_title: str, height: int) -> dict[str, Any]:
     """Return the layout of a chart with two quantities."""
     layout = _layout(row_count=0, title=x_title, longest=1.0)

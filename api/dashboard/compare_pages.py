@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Response
-from fastapi.responses import RedirectResponse
 
 from api.caller import Caller
 from api.dashboard.comparison_view import Shown, compare_url, comparison_view
@@ -17,14 +16,13 @@ from api.dashboard.pasted_config import (
     pasted_config,
     unpacked,
 )
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.deps import Plans, Reader
 from api.schemas import PlanQuery
 from api.services.plans import COMPARED_PLANS_LIMIT, PlanService, planned_answer
 from api.services.records import StoredPlan
 from planner.errors import InputError
 
-_SEE_OTHER = 303
 _CANDIDATES = 12
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -59,7 +57,7 @@ def take_config(
     config: Annotated[str, Form(max_length=TEXT_LENGTH_LIMIT)] = "",
 ) -> Response:
     """Send on to the page whose address holds the pasted config."""
-    return RedirectResponse(compare_url(plan, config=packed(config)), status_code=_SEE_OTHER)
+    return see(compare_url(plan, config=packed(config)))
 
 
 def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[StoredPlan]:

@@ -31,7 +31,7 @@ from api.dashboard.plan_view import (
     step_rows,
     used_memory_parts,
 )
-from api.dashboard.quantities import change, in_unit
+from api.dashboard.quantities import change, in_unit, memory
 from api.dashboard.scatter import Spot, scatter
 from planner.answers.comparison import Compared, Comparison, Difference, compare, every_fact
 from planner.answers.explain import describe_strategy
@@ -114,6 +114,7 @@ class ComparisonView:
     sections: tuple[Section, ...]
     findings: tuple[Finding, ...]
     scatter_figure: Figure
+    capacities: str
     step_figure: Figure
     step_parts: tuple[Part, ...]
     memory_parts: tuple[Part, ...]
@@ -156,6 +157,7 @@ def comparison_view(
         sections=_sections(facts, [is_same_work(each, compared[0]) for each in compared]),
         findings=findings(compared, comparison.differences, letters=LETTERS),
         scatter_figure=_scatter(columns),
+        capacities=_capacities(columns),
         step_figure=step_bars([(_name(c), c.plan.prediction.breakdown_seconds) for c in columns]),
         step_parts=_used(STEP_PARTS, [name for column in columns for name in column.step_rows]),
         memory_parts=_used(
@@ -300,10 +302,23 @@ def _scatter(columns: Sequence[Column]) -> Figure:
             )
             for column in columns
         ],
-        capacity_bytes=min(
-            stage.capacity_bytes for column in columns for stage in column.plan.prediction.stages
-        ),
+        capacities_bytes=set(map(_capacity_bytes, columns)),
     )
+
+
+def _capacity_bytes(column: Column) -> float:
+    """Return the bytes that the plan may use on the device that has the least."""
+    return min(stage.capacity_bytes for stage in column.plan.prediction.stages)
+
+
+def _capacities(columns: Sequence[Column]) -> str:
+    """Return what each plan may use of a device: `71.2 GiB`, or `71.2 GiB (A, C), 36 GiB (B)`."""
+    letters: dict[str, list[str]] = {}
+    for column in columns:
+        letters.setdefault(memory(_capacity_bytes(column)), []).append(column.letter)
+    if len(letters) == 1:
+        return next(iter(letters))
+    return ", ".join(f"{text} ({', '.join(own)})" for text, own in letters.items())
 
 
 def _sections(facts: Sequence[Difference], judged: Sequence[bool]) -> tuple[Section, ...]:

@@ -106,7 +106,7 @@ def exported_file(plan: Plan, target: str, name: str, job_of: str | None = None)
         if file.name == name:
             return file
     raise InputError(
-        f"is no file of the export to {target}",
+        f"is not a file of the export to {target}",
         field="name",
         value=name,
         remedy=f"use one of {', '.join(file.name for file in files)}",
@@ -116,7 +116,10 @@ def exported_file(plan: Plan, target: str, name: str, job_of: str | None = None)
 def _known(target: str) -> str:
     if target not in TARGETS:
         raise InputError(
-            "is no target", field="target", value=target, remedy=f"use one of {', '.join(TARGETS)}"
+            "is not a target",
+            field="target",
+            value=target,
+            remedy=f"use one of {', '.join(TARGETS)}",
         )
     return target
 

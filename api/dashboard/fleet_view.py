@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.dashboard import quantities
-from api.dashboard.charts import Figure, panel
+from api.dashboard.charts import Figure, interval_marks, panel
 from api.services.fleet_history import RARE_CHANCE, FleetGroup, FleetRun
 
 _HEIGHT = 300
@@ -46,7 +46,7 @@ def _verdict(group: FleetGroup) -> str:
         return f"The only run is {'outside' if outside else 'within'} its predicted interval."
     verb = "is" if outside == 1 else "are"
     head = f"{outside} of the newest {count} runs {verb} outside of their predicted intervals"
-    rarity = f"where predictions hold, as many are in {quantities.percent(group.chance)} of cases"
+    rarity = f"if predictions hold, as many are in {quantities.percent(group.chance)} of cases"
     if group.has_drifted:
         slower = sum(run.ratio > run.high_ratio for run in group.recent)
         way = "slower" if 2 * slower >= outside else "faster"
@@ -61,34 +61,15 @@ def _figure(runs: Sequence[FleetRun]) -> Figure:
     """Return each run's ratio over the time that it began, and its predicted interval around 1."""
     places = [quantities.machine_moment(run.at) for run in runs]
     ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
-    layout = panel(x_title="Begun", y_title="Measured / predicted step", height=_HEIGHT)
+    layout = panel(x_title="Started", y_title="Measured / predicted step", height=_HEIGHT)
     layout["xaxis"] |= {"type": "date", "nticks": 4, "tickangle": 0}
     layout["yaxis"] |= {
         "range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM],
         "automargin": False,  # beside dates plotly does not come to an end with margins of its own
     }
-    return {"data": [_intervals(runs, places), _ratios(runs, places)], "layout": layout}
-
-
-def _intervals(runs: Sequence[FleetRun], places: Sequence[str]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "predicted",
-        "x": list(places),
-        "y": [1.0] * len(runs),
-        "marker": {"size": 9, "symbol": "line-ew-open", "color": "var(--muted)"},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [run.high_ratio - 1.0 for run in runs],
-            "arrayminus": [1.0 - run.low_ratio for run in runs],
-            "color": "var(--muted)",
-            "thickness": 2,
-            "width": 6,
-        },
-        "hoverinfo": "skip",
-    }
+    ones = [1.0] * len(runs)
+    intervals = interval_marks(places, ones, [(run.low_ratio, run.high_ratio) for run in runs])
+    return {"data": [intervals, _ratios(runs, places)], "layout": layout}
 
 
 def _ratios(runs: Sequence[FleetRun], places: Sequence[str]) -> dict[str, Any]:

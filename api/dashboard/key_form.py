@@ -14,14 +14,14 @@ from api.schemas import ApiKeyRequest
 
 SCOPE_MEANINGS: Mapping[Scope, str] = {
     Scope.READ: "see plans, runs and agents",
-    Scope.PLAN: "ask for plans and analyses, name and delete plans",
+    Scope.PLAN: "ask for plans and analyses, name plans, delete one's own",
     Scope.RUN: "start and cancel runs",
-    Scope.ADMIN: "make and revoke keys and agents, read the audit log",
+    Scope.ADMIN: "create and revoke keys and agents, delete any plan, read the audit log",
 }
 _RULES = {
     "name": "must be 1 to 200 printable characters: say who or what will hold the key",
     "scopes": "must be at least one: tick what the holder may do",
-    "expires_in_days": "must be a whole number from 1 to 3,650, or empty for a key without an end",
+    "expires_in_days": "must be a whole number from 1 to 3,650, or empty to never expire",
 }
 _PROJECT_RULES = {
     "name": "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with one of a-z, 0-9",

@@ -10,11 +10,10 @@ from urllib.parse import quote
 import structlog
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from api.dashboard.rendering import problem_page
+from api.dashboard.rendering import problem_page, see
 from api.dashboard.visit import begin_visit, check_form, keep
 from api.deps import SESSION_COOKIE
 from api.errors import UnauthenticatedError, http_problem, invalid_request_problem, problem_of
@@ -76,7 +75,7 @@ def readable_response(
 
 def _sign_in(request: Request) -> Response:
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"/login?next={quote(wanted)}", status_code=HTTPStatus.SEE_OTHER)
+    return see(f"/login?next={quote(wanted)}")
 
 
 def _told(error: Exception) -> Response:

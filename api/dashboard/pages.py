@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
+from api.caller import Scope
 from api.dashboard import (
     access_pages,
     analysis_pages,
@@ -27,15 +29,25 @@ from api.dashboard.label_form import LabelForm, label_form, read_labels
 from api.dashboard.page_route import PageRoute
 from api.dashboard.plan_list import ListQuery
 from api.dashboard.plan_view import PlanView, plan_view
-from api.dashboard.rendering import page, problem_page
+from api.dashboard.rendering import page, problem_page, see
 from api.dashboard.submission import (
     Submission,
     read_submission,
     refused,
     typed,
+    understanding,
     values_of,
 )
-from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Plans, Reader
+from api.deps import (
+    Catalogue,
+    OperationId,
+    Operations,
+    PlanCaller,
+    PlanId,
+    Plans,
+    Reader,
+    caller_with,
+)
 from api.errors import (
     AlreadyFinishedError,
     BusyError,
@@ -53,7 +65,6 @@ from planner.schema.plan import Infeasible
 from planner.schema.service import OperationState, Problem
 
 _WAIT_SECONDS = 0.5
-_SEE_OTHER = 303
 _REMEMBERED_VIEWS = 32
 _NONE: Mapping[str, str] = {}
 
@@ -104,8 +115,16 @@ async def submit_form(
         again = refused(submission.values, problem)
         return _form(again, catalogue, status=problem.status, problem=problem)
     if isinstance(outcome, Answered):
-        return _see(f"/plans/{outcome.plan.id}")
-    return _see(f"/operations/{outcome.id}")
+        return see(f"/plans/{outcome.plan.id}")
+    return see(f"/operations/{outcome.id}")
+
+
+@router.post("/plans/new/understanding", dependencies=[Depends(caller_with(Scope.READ))])
+async def show_understanding(request: Request) -> Response:
+    """Return what the form says so far, for the script that shows it before it is sent."""
+    form = await request.form(max_part_size=DOCUMENT_BYTES_LIMIT)
+    found = await run_in_threadpool(understanding, typed(form))
+    return JSONResponse(asdict(found), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/plans/{plan_id}")
@@ -128,7 +147,7 @@ def label_plan(
         stored = plans.get(caller, plan_id)
         again = form.model_copy(update={"seen": labels_tag(stored.labels)})
         return _plan_page(stored, form=again, complaints={"seen": str(error)})
-    return _see(f"/plans/{plan_id}")
+    return see(f"/plans/{plan_id}")
 
 
 def _plan_page(
@@ -138,6 +157,7 @@ def _plan_page(
     status = HTTPStatus.UNPROCESSABLE_ENTITY if complaints else HTTPStatus.OK
     labelled = {
         "labels": stored.labels,
+        "owner": stored.owner,
         "form": form or label_form(stored.labels),
         "complaints": complaints,
     }
@@ -151,7 +171,7 @@ def _plan_page(
 def delete_plan(caller: PlanCaller, plan_id: PlanId, plans: Plans) -> Response:
     """Remove a plan or an infeasible answer, and show the others."""
     plans.delete(caller, plan_id)
-    return _see("/")
+    return see("/")
 
 
 @router.get("/plans/{plan_id}/document.json")
@@ -168,7 +188,7 @@ def show_progress(caller: Reader, operation_id: OperationId, operations: Operati
     """Show how far a solve is; once it has ended, its plan or what went wrong."""
     operation = operations.get(caller, operation_id)
     if operation.plan_id is not None:
-        return _see(f"/plans/{operation.plan_id}")
+        return see(f"/plans/{operation.plan_id}")
     if operation.problem is not None:
         return problem_page(operation.problem)
     if operation.state is OperationState.CANCELLED:
@@ -182,8 +202,8 @@ def cancel(caller: PlanCaller, operation_id: OperationId, operations: Operations
     try:
         operations.cancel(caller, operation_id)
     except AlreadyFinishedError:
-        return _see(f"/operations/{operation_id}")
-    return _see(f"/operations/{operation_id}")
+        return see(f"/operations/{operation_id}")
+    return see(f"/operations/{operation_id}")
 
 
 @lru_cache(maxsize=_REMEMBERED_VIEWS)
@@ -216,10 +236,6 @@ def _form(
             "objective": Objective,
         },
     )
-
-
-def _see(path: str) -> Response:
-    return RedirectResponse(path, status_code=_SEE_OTHER)
 
 
 for pages in (plan_pages, compare_pages, analysis_pages, run_pages, tuning_pages, access_pages):

@@ -11,7 +11,8 @@ from api.dashboard.placement import AxisGroups, Node, Place, placement
 from planner.errors import InputError
 from planner.schema.plan import Plan
 
-NODES_PER_PAGE = 64
+NODES_PER_PAGE = 64  # without a map of all
+_NODES_BELOW_MAP = 24
 _DEVICE_UNITS, _DEVICE_HEIGHT, _GAP = 4, 5, 2
 _MAP_UNITS = 1152
 _BAND_ROWS = 4  # as many as make a link that is large enough to be hit
@@ -97,14 +98,15 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
     shown = _axis(tuple(axes), by)
     if not 0 <= first_node < node_count:
         raise InputError(
-            "is no node of the plan's cluster",
+            "is not a node of the plan's cluster",
             field="node",
             value=str(first_node),
             remedy=f"use 0 to {node_count - 1}",
         )
     names = [axis.name for axis in reversed(found.axes)]
-    on_page = islice(found.nodes, first_node, first_node + NODES_PER_PAGE)
-    after, before = first_node + NODES_PER_PAGE, first_node - NODES_PER_PAGE
+    shown_count = _NODES_BELOW_MAP if is_map else NODES_PER_PAGE
+    on_page = islice(found.nodes, first_node, first_node + shown_count)
+    after, before = first_node + shown_count, first_node - shown_count
     return PlacementView(
         plan=plan,
         axes=found.axes,
@@ -130,7 +132,7 @@ def _axis(axes: tuple[AxisGroups, ...], by: str | None) -> AxisGroups | None:
         if axis.name == by:
             return axis
     raise InputError(
-        "is no axis along which this plan's ranks form groups",
+        "is not an axis along which this plan's ranks form groups",
         field="by",
         value=by,
         remedy=f"use one of {', '.join(axis.name for axis in axes)}" if axes else "leave it out",

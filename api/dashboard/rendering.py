@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from structlog.contextvars import get_contextvars
@@ -45,6 +46,11 @@ def page(template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
 def part(template: str, **context: Any) -> Markup:
     """Return what `template` makes of `context`, for a page to contain."""
     return Markup(_environment().get_template(template).render(**context))  # noqa: S704 - escaped
+
+
+def see(path: str) -> RedirectResponse:
+    """Return the answer to a form that sends the browser on to the page at `path`."""
+    return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER)
 
 
 def problem_page(problem: Problem) -> HTMLResponse:

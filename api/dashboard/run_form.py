@@ -53,7 +53,10 @@ def _argument(line: str) -> tuple[str, str | bool | int | float]:
     name, found, text = line.strip().partition("=")
     if not found or not name.strip():
         raise InputError(
-            "is no argument", field="arguments", value=line, remedy="write name=value, one a line"
+            "is not an argument",
+            field="arguments",
+            value=line,
+            remedy="write name=value, one a line",
         )
     return name.strip(), _value(text.strip())
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 
 from api.caller import Caller, Scope
 from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.fleet_view import fleet_view
 from api.dashboard.page_route import PageRoute
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.dashboard.run_form import RunForm, run_request
 from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
 from api.deps import Administrator, Plans, Reader, RunCaller
@@ -31,7 +31,6 @@ from planner.schema.lifecycle import RunState
 from planner.schema.run import Run
 from planner.schema.tuning import TRIALS_MOST, TuningBudget
 
-_SEE_OTHER = 303
 _ROWS_LIMIT = 10_000
 _AGENTS_LIMIT = 50
 
@@ -98,7 +97,7 @@ def make_token(
 def revoke_agent(caller: Administrator, agents: Agents, agent_id: AgentId) -> Response:
     """Make an agent's token void, and show the others."""
     agents.revoke(caller, agent_id)
-    return RedirectResponse("/agents", status_code=_SEE_OTHER)
+    return see("/agents")
 
 
 @router.get("/plans/{plan_id}/runs")
@@ -139,7 +138,7 @@ def start_run(
 ) -> Response:
     """Queue a run of the plan and show it."""
     run = runs.create(caller, run_request(plan.id, form))
-    return RedirectResponse(f"/runs/{run.id}", status_code=_SEE_OTHER)
+    return see(f"/runs/{run.id}")
 
 
 @router.get("/runs/{run_id}")
@@ -197,7 +196,7 @@ def show_log(
 def cancel_run(caller: RunCaller, run_id: RunId, runs: Runs) -> Response:
     """Have the run end, and show it."""
     runs.cancel(caller, run_id)
-    return RedirectResponse(f"/runs/{run_id}", status_code=_SEE_OTHER)
+    return see(f"/runs/{run_id}")
 
 
 def _agents_page(

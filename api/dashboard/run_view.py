@@ -89,7 +89,7 @@ def _outside(metrics: RunMetrics) -> str | None:
     return (
         f"The measured step of {shown(step)} is {'longer' if step > interval.p90 else 'shorter'} "
         f"than the predicted interval of {shown(interval.p10)} to {shown(interval.p90)}, which "
-        "four of five runs keep."
+        "four of five runs are expected to keep."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 from typing import Any
@@ -26,26 +26,25 @@ class Spot:
     cost_per_million_tokens: float | None
 
 
-def scatter(spots: Sequence[Spot], *, capacity_bytes: float | None = None) -> Figure:
-    """Return step against peak memory.
+def scatter(spots: Sequence[Spot], *, capacities_bytes: Collection[float] = ()) -> Figure:
+    """Return step against peak memory, with a line at each capacity.
 
     Spots that no other beats in step, memory and cost at once are filled.
     """
     scale, unit = time_scale(max(spot.step_seconds for spot in spots))
     kept = undominated(spots)
+    ordered = sorted(spots, key=lambda spot: spot.step_seconds)
+    beaten = [spot for spot in spots if spot not in kept]
     data = [
-        _trace("Not beaten", [spot for spot in spots if spot in kept], scale=scale, hollow=False),
-        _trace("Beaten", [spot for spot in spots if spot not in kept], scale=scale, hollow=True),
+        _trace("Not beaten", kept, ordered=ordered, scale=scale, hollow=False),
+        _trace("Beaten", beaten, ordered=ordered, scale=scale, hollow=True),
     ]
     steps = [spot.step_seconds / scale for spot in spots]
     peaks = [spot.peak_memory_bytes / GIB for spot in spots]
     layout = panel(x_title=f"Step ({unit})", y_title="Peak memory of a device (GiB)", height=340)
     layout["xaxis"] |= _step_axis(steps)
-    layout["yaxis"]["range"] = _range(
-        [*peaks, *([] if capacity_bytes is None else [capacity_bytes / GIB])]
-    )
-    if capacity_bytes is not None:
-        layout["shapes"] = [_capacity_line(capacity_bytes)]
+    layout["yaxis"]["range"] = _range([*peaks, *(each / GIB for each in capacities_bytes)])
+    layout["shapes"] = [_capacity_line(each) for each in capacities_bytes]
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
@@ -65,7 +64,14 @@ def _values(spot: Spot) -> tuple[float, float, float]:
     return spot.step_seconds, spot.peak_memory_bytes, spot.cost_per_million_tokens or 0.0
 
 
-def _trace(name: str, spots: Sequence[Spot], *, scale: float, hollow: bool) -> dict[str, Any]:
+def _trace(
+    name: str, spots: Sequence[Spot], *, ordered: Sequence[Spot], scale: float, hollow: bool
+) -> dict[str, Any]:
+    """Return the spots with their labels, which stand above and below in turn: none hides another.
+
+    `ordered` are all spots of the figure by their steps.
+    """
+    sides = ("top center", "bottom center")
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -73,7 +79,7 @@ def _trace(name: str, spots: Sequence[Spot], *, scale: float, hollow: bool) -> d
         "x": [spot.step_seconds / scale for spot in spots],
         "y": [spot.peak_memory_bytes / GIB for spot in spots],
         "text": [spot.label for spot in spots],
-        "textposition": "top center",
+        "textposition": [sides[ordered.index(spot) % 2] for spot in spots],
         "hovertext": [_words(spot) for spot in spots],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {

@@ -6,16 +6,14 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.dashboard.page_route import PageRoute
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.dashboard.visit import keep
 from api.deps import SESSION_COOKIE, Sessions, client_address, services
 from api.services.sessions import Session
 
-_SEE_OTHER = 303
 _UNAUTHORIZED = 401
 _KEY_LENGTH_LIMIT = 200
 _PATH_LENGTH_LIMIT = 2000
@@ -58,7 +56,7 @@ async def log_in(request: Request, sessions: Sessions) -> Response:
 async def log_out(request: Request, sessions: Sessions) -> Response:
     """End the session, also for whoever has a copy of its cookie."""
     await run_in_threadpool(sessions.end, request.cookies.get(SESSION_COOKIE))
-    response = RedirectResponse("/login", status_code=_SEE_OTHER)
+    response = see("/login")
     response.delete_cookie(SESSION_COOKIE)
     return response
 
@@ -71,7 +69,7 @@ def own_path(given: str) -> str:
 
 
 def _signed_in(request: Request, session: Session, then: str) -> Response:
-    response = RedirectResponse(own_path(then), status_code=_SEE_OTHER)
+    response = see(own_path(then))
     keep(request, response, session)
     return response
 

@@ -22,6 +22,7 @@ from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.service import Problem
 from planner.schema.yaml_text import to_yaml
+from planner.units import counted
 
 Resolved = TypeVar("Resolved", ResolvedModel, ResolvedCluster)
 
@@ -89,6 +90,7 @@ _RULES: dict[str, tuple[str, str]] = {
         "give the seconds that the search may take, such as 60",
     ),
 }
+_DERIVED = ("global_batch_size", "sequence_length")  # what they are where they are left empty
 # Fields of a job that the form has one of its own for; the others stand in `job_rest`.
 _OWN = (
     "global_batch_size",
@@ -125,6 +127,15 @@ class Submission:
     values: Mapping[str, str]
     complaints: dict[str, Complaint] = field(default_factory=dict)
     request: PlanRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understanding:
+    """What a form says so far: model and cluster in words, and what its empty fields stand for."""
+
+    model: str
+    cluster: str
+    empty: Mapping[str, str]
 
 
 def typed(given: Mapping[str, Any]) -> dict[str, str]:
@@ -193,6 +204,53 @@ def read_submission(values: Mapping[str, str]) -> Submission:
         {"model": model.given, "cluster": cluster.given, "job": job.model_dump(mode="json")}
     )
     return Submission(values=values, request=request)
+
+
+def understanding(values: Mapping[str, str]) -> Understanding:
+    """Return what `values` say so far; what is wrong stands in the words of model or cluster."""
+    complaints: dict[str, Complaint] = {}
+    model = cluster = job = None
+    if values[model_field(values)].strip():
+        model = _read(complaints, "model", lambda: _model(values))
+    if values[cluster_field(values)].strip():
+        cluster = _read(complaints, "cluster", lambda: _cluster(values))
+    if model is not None and cluster is not None:
+        job = _job(values, {})
+    empty: dict[str, str] = {}
+    if model is not None and cluster is not None and job is not None:
+        try:
+            whole = resolved_request(model, cluster, job).job.resolved
+        except InputError as error:
+            complaints["cluster"] = _complaint(error)
+        else:
+            empty = {each: f"{getattr(whole, each)}" for each in _DERIVED}
+    words = {part: _complaint_words(each) for part, each in complaints.items()}
+    return Understanding(
+        model=words.get("model", "" if model is None else _model_words(model)),
+        cluster=words.get("cluster", "" if cluster is None else _cluster_words(cluster)),
+        empty=empty,
+    )
+
+
+def _complaint_words(complaint: Complaint) -> str:
+    got = "" if complaint.value is None else f" (got {complaint.value})"
+    return f"{complaint.problem}{got}; {complaint.remedy}"
+
+
+def _model_words(model: ResolvedModel) -> str:
+    graph = model.resolved
+    return (
+        f"Read as {graph.name}: {graph.architecture}, {graph.block_count:,} blocks, hidden size "
+        f"{graph.hidden_size:,}, sequences of up to {graph.maximum_sequence_length:,} tokens"
+    )
+
+
+def _cluster_words(cluster: ResolvedCluster) -> str:
+    groups = ", ".join(
+        f"{counted(group.node_count, 'node')} of {group.devices_per_node} {group.device}"
+        for group in cluster.resolved.node_groups
+    )
+    return f"Read as {counted(cluster.resolved.device_count, 'device')}: {groups}"
 
 
 def refused(values: Mapping[str, str], problem: Problem) -> Submission:

@@ -236,4 +236,4 @@ def _figure(plan: Plan, rows: Sequence[FrontRow]) -> Figure:
         for row in rows
     ]
     capacity = min(stage.capacity_bytes for stage in plan.prediction.stages)
-    return scatter(spots, capacity_bytes=capacity)
+    return scatter(spots, capacities_bytes=[capacity])

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Query, Response
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 
 from api.caller import Caller, Scope
 from api.dashboard.answers import ThePlan
 from api.dashboard.page_route import PageRoute
-from api.dashboard.rendering import page
+from api.dashboard.rendering import page, see
 from api.dashboard.run_view import badge_of
 from api.dashboard.tuning_form import TuningForm, tuning_request
 from api.dashboard.tuning_view import TuningView, tuning_view
@@ -19,8 +19,6 @@ from api.deps import Plans, Reader, RunCaller, caller_with
 from api.deps_agents import Runs, TuningId, Tunings
 from api.services.runs import RunService
 from api.tuning_schemas import TuningQuery, TuningState
-
-_SEE_OTHER = 303
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -50,7 +48,7 @@ def begin_tuning(
 ) -> Response:
     """Begin a tuning of what the plan was asked for, and show it."""
     tuning = tunings.create(caller, tuning_request(plan, form))
-    return RedirectResponse(f"/tunings/{tuning.id}", status_code=_SEE_OTHER)
+    return see(f"/tunings/{tuning.id}")
 
 
 @router.get("/tunings/{tuning_id}")
@@ -89,14 +87,14 @@ def show_live(caller: Reader, tuning_id: TuningId, tunings: Tunings, runs: Runs)
 def cancel_tuning(caller: RunCaller, tuning_id: TuningId, tunings: Tunings) -> Response:
     """Have the tuning end, and show it."""
     tunings.cancel(caller, tuning_id)
-    return RedirectResponse(f"/tunings/{tuning_id}", status_code=_SEE_OTHER)
+    return see(f"/tunings/{tuning_id}")
 
 
 @router.post("/tunings/{tuning_id}/resume", dependencies=[Depends(caller_with(Scope.PLAN))])
 def resume_tuning(caller: RunCaller, tuning_id: TuningId, tunings: Tunings) -> Response:
     """Have the tuning go on, and show it."""
     tunings.resume(caller, tuning_id)
-    return RedirectResponse(f"/tunings/{tuning_id}", status_code=_SEE_OTHER)
+    return see(f"/tunings/{tuning_id}")
 
 
 def _step(caller: Caller, view: TuningView, runs: RunService) -> int | None:

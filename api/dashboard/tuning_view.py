@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from api.dashboard import quantities
-from api.dashboard.charts import Figure, panel, time_scale
+from api.dashboard.charts import Figure, interval_marks, panel, time_scale
 from api.dashboard.run_view import badge_of
 from api.tuning_schemas import FleetTuning, TuningState
 from planner.schema.plan import Interval
@@ -29,7 +29,7 @@ _OUTCOMES = {
 class TrialRow:
     """A trial, arranged for the table: `reason` says why nothing was measured.
 
-    `optimistic_seconds` is what, before it, no plan was predicted with 90 % to be faster than.
+    `optimistic_seconds` is what, before it, any plan had a chance of at most 10% to be faster than.
     """
 
     number: int
@@ -182,30 +182,17 @@ def _bounds(
 
 
 def _predicted(rows: Sequence[TrialRow], *, scale: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "predicted",
-        "x": [row.number for row in rows],
-        "y": [row.predicted.p50 / scale for row in rows],
-        "marker": {"size": 9, "symbol": "line-ew-open", "color": "var(--muted)"},
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [(row.predicted.p90 - row.predicted.p50) / scale for row in rows],
-            "arrayminus": [(row.predicted.p50 - row.predicted.p10) / scale for row in rows],
-            "color": "var(--muted)",
-            "thickness": _LINE_PIXELS,
-            "width": 6,
-        },
-        "hovertext": [
+    return interval_marks(
+        [row.number for row in rows],
+        [row.predicted.p50 / scale for row in rows],
+        [(row.predicted.p10 / scale, row.predicted.p90 / scale) for row in rows],
+        words=[
             f"trial {row.number}: predicted {quantities.seconds(row.predicted.p50)} "
             f"({quantities.seconds(row.predicted.p10)} to {quantities.seconds(row.predicted.p90)})"
             f"<br>{row.description}"
             for row in rows
         ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
+    )
 
 
 def _measured(rows: Sequence[TrialRow], *, scale: float) -> dict[str, Any]:

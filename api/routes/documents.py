@@ -106,7 +106,7 @@ def check_query(query: QueryParams, may_repeat: Mapping[str, bool]) -> None:
             known = ", ".join(may_repeat) or "none"
             remedy = f"leave it out; known parameters: {known}"
             raise QueryError(
-                "is no parameter of this operation", field=name, value=query[name], remedy=remedy
+                "is not a parameter of this operation", field=name, value=query[name], remedy=remedy
             )
         if count > 1 and not may_repeat[name]:
             raise QueryError(

@@ -93,7 +93,7 @@ def label_plan(
 
 @router.delete("/{plan_id}", status_code=204, responses=documented(404))
 def delete_plan(caller: PlanCaller, plan_id: PlanId, plans: Plans) -> None:
-    """Remove a plan."""
+    """Remove a plan: your own, or one that nobody owns; with the scope `admin`, any."""
     plans.delete(caller, plan_id)
 
 

@@ -90,7 +90,7 @@ def _storage(uri: str) -> Storage:
         return cast("Storage", storage_from_string(uri, wrap_exceptions=True))
     except (ConfigurationError, ValueError) as error:
         raise InputError(
-            without_secrets(f"is no storage that can count requests: {error}"),
+            without_secrets(f"is not a storage that can count requests: {error}"),
             field="MESHWRIGHT_RATE_LIMIT_STORAGE",
             value=without_secrets(uri),
             remedy="leave it out, or write redis://HOST:PORT and install meshwright[redis]",

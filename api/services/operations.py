@@ -56,7 +56,7 @@ class OperationService:
             session.expire_all()
             operation = operation_of(_found(operations, operation_id, caller))
         if operation.state is not OperationState.CANCELLED:
-            raise AlreadyFinishedError(operation_id, operation.state.value)
+            raise AlreadyFinishedError(f"operation {operation_id}", operation.state.value)
         self._solves.stop(operation_id)
         return operation
 

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from pydantic import JsonValue
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller
 from api.cursors import cursor, position
-from api.db import Database
+from api.db import Database, settled
 from api.errors import (
     ChangedMeanwhileError,
     FailedSolveError,
     KeyReusedError,
     NoStrategyError,
     NotFoundError,
+    NotOwnerError,
 )
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
@@ -51,7 +51,6 @@ from planner.schema.service import Operation, OperationState, PlanLabels, PlanPa
 
 DEFAULT_WAIT_SECONDS = 2.0
 COMPARED_PLANS_LIMIT = 6
-_RACES_LIMIT = 5
 # A page of a hundred plans has about 100 kB.
 _REMEMBERED_PAGES = 64
 
@@ -190,14 +189,21 @@ class PlanService:
         return after
 
     def delete(self, caller: Caller, plan_id: str) -> None:
-        """Remove the plan.
+        """Remove the plan, as its owner or as an administrator; one of nobody's, as anybody.
 
         Raises:
             NotFoundError: if the caller's project has none.
+            NotOwnerError: if it is another's.
         """
         with self._database.writing() as session:
-            if not PlanRepository(session, caller.project_id).delete(plan_id):
+            plans = PlanRepository(session, caller.project_id)
+            row = plans.locked(column_text(plan_id))
+            if row is None:
                 raise NotFoundError("plan", plan_id)
+            owner = summary_of(row).owner
+            if owner is not None and not caller.may_delete(owner):
+                raise NotOwnerError("plan", plan_id, owner=owner)
+            plans.delete(row.id)
             AuditRepository(session).add(caller, action="plan.delete", subject=plan_id)
 
     def compare(self, caller: Caller, plan_ids: Sequence[str]) -> Comparison:
@@ -267,15 +273,9 @@ class PlanService:
             known = self._known(caller, digest)
             if known is not None:
                 return known
-        for race in range(_RACES_LIMIT):
-            try:
-                found, is_ours = self._claim(caller, digest, idempotency_key)
-                break
-            except IntegrityError:  # another process stored the same at the same time
-                if race + 1 == _RACES_LIMIT:
-                    raise
+        found, is_ours = settled(lambda: self._claim(caller, digest, idempotency_key))
         if is_ours and isinstance(found, str):
-            self._solves.start(found, resolved)
+            self._solves.start(found, resolved, owner=caller.owner)
         return found
 
     def _known(self, caller: Caller, digest: str) -> StoredPlan | None:

@@ -44,6 +44,11 @@ class StoredPlan:
         return PlanLabels(name=summary.name, notes=self.notes, tags=summary.tags)
 
     @property
+    def owner(self) -> str | None:
+        """Return who asked for it first."""
+        return PlanSummary.model_validate_json(self.summary_json).owner
+
+    @property
     def answer(self) -> Plan | Infeasible:
         """Return the document, read; one that is asked for again and again is read once."""
         if len(self.document_json) > _REMEMBERED_LENGTH:
@@ -81,11 +86,13 @@ def labels_tag(labels: PlanLabels) -> str:
     return f'"{hashlib.sha256(labels.model_dump_json().encode()).hexdigest()}"'
 
 
-def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
-    """Return the row that keeps `answer`."""
+def plan_row(
+    answer: Plan | Infeasible, *, request_digest: str, owner: str | None = None
+) -> PlanRow:
+    """Return the row that keeps `answer` for `owner`."""
     created_at = datetime.now(UTC)
     document = answer.model_dump_json()
-    summary = _summary(answer, created_at=created_at)
+    summary = _summary(answer, created_at=created_at, owner=owner)
     return PlanRow(
         id=answer.id,
         request_digest=request_digest,
@@ -139,7 +146,7 @@ def event_of(row: OperationEventRow) -> OperationEvent:
 def _searched_text(summary: PlanSummary, notes: str = "") -> str:
     """Return the texts in which words are searched, in lower case, one a line."""
     names = (summary.model, summary.cluster, summary.strategy or "", summary.id)
-    labels = (summary.name or "", *summary.tags, notes)
+    labels = (summary.name or "", *summary.tags, notes, summary.owner or "")
     return _without_nul("\n".join((*names, *labels))).lower()
 
 
@@ -153,7 +160,7 @@ def _without_nul(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:
+def _summary(answer: Plan | Infeasible, *, created_at: datetime, owner: str | None) -> PlanSummary:
     job = answer.job.resolved
     summary = PlanSummary(
         id=answer.id,
@@ -164,6 +171,7 @@ def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:
         global_batch_size=job.global_batch_size,
         sequence_length=job.sequence_length,
         created_at=created_at,
+        owner=owner,
     )
     if isinstance(answer, Infeasible):
         return summary

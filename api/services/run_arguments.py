@@ -40,7 +40,7 @@ def _complaint(
         text = argument_text(value)
         if name not in rules:
             return InputError(
-                f"is no argument of the command {command}",
+                f"is not an argument of the command {command}",
                 field=f"arguments.{name}",
                 value=text,
                 remedy=f"leave it out; known: {', '.join(sorted(rules)) or 'none'}",

@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller
 from api.cursors import cursor, position
-from api.db import Database
-from api.errors import NotFoundError, RunFinishedError
+from api.db import Database, settled
+from api.errors import AlreadyFinishedError, NotFoundError
 from api.repositories.agents import AgentRepository
 from api.repositories.audit import AuditRepository
 from api.repositories.clock import current_time
@@ -35,7 +34,6 @@ from planner.schema.plan import Plan
 from planner.schema.run import Run, RunEvent, RunHistory, RunPage, RunRequest
 
 _POLL_SECONDS = 0.5
-_RACES_LIMIT = 5
 _AT_ONCE = frozenset({RunState.QUEUED, RunState.REPLANNING})
 
 
@@ -56,13 +54,7 @@ class RunService:
             InputError: if it is an infeasible answer, or agents would refuse the arguments.
             KeyReusedError: if the key stands for another request.
         """
-        for race in range(_RACES_LIMIT):
-            try:
-                run_id = self._create(caller, request, idempotency_key)
-                break
-            except IntegrityError:  # the same key was used at the same time
-                if race + 1 == _RACES_LIMIT:
-                    raise
+        run_id = settled(lambda: self._create(caller, request, idempotency_key))
         self._gangs.lease(run_id)
         return self.get(caller, run_id)
 
@@ -102,13 +94,13 @@ class RunService:
 
         Raises:
             NotFoundError: if the caller's project has none with that id.
-            RunFinishedError: if it has ended otherwise.
+            AlreadyFinishedError: if it has ended otherwise.
         """
         with self._database.writing() as session:
             found_run(session, run_id, caller)
             run = RunRepository(session).locked(run_id)
             if run.state in FINAL_RUN_STATES - {RunState.CANCELLED}:
-                raise RunFinishedError(run_id, run.state)
+                raise AlreadyFinishedError(f"run {run_id}", run.state)
             cancel_run(session, caller, run)
             session.flush()
             return _documents(session, [run])[0]

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session as UnitOfWork
 
 from api.caller import Caller
-from api.db import Database
+from api.db import Database, settled
 from api.repositories.audit import AuditRepository
 from api.repositories.secrets import SecretRepository
 from api.repositories.spent_tokens import SpentTokenRepository
@@ -156,10 +156,7 @@ class SessionService:
         given = self._settings.session_secret
         if given is not None:
             return given.get_secret_value()
-        try:
-            return self._stored_secret()
-        except IntegrityError:  # another process stored one at the same time
-            return self._stored_secret()
+        return settled(self._stored_secret)
 
     def _stored_secret(self) -> str:
         with self._database.reading() as session:

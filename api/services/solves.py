@@ -42,6 +42,8 @@ class _Solve:
     """`answer` is the pool's; `recorded` is done once the database knows."""
 
     answer: Future[Any]
+    digest: str
+    owner: str | None
     recorded: Future[None] = field(default_factory=Future)
 
 
@@ -75,8 +77,8 @@ class Solves:
         if waiting_count >= self._settings.queued_solve_limit + self._settings.solver_processes:
             raise BusyError(waiting_count)
 
-    def start(self, operation_id: str, request: ResolvedRequest) -> None:
-        """Have the pool solve `request`; the operation is stored already."""
+    def start(self, operation_id: str, request: ResolvedRequest, *, owner: str | None) -> None:
+        """Have the pool solve `request` for `owner`; the operation is stored already."""
         answer = self._pool.submit(
             self._plan,
             request.model,
@@ -84,11 +86,10 @@ class Solves:
             request.job,
             on_progress=_ProgressRecorder(self._database, operation_id),
         )
-        solve = _Solve(answer=answer)
+        solve = _Solve(answer=answer, digest=request.digest, owner=owner)
         with self._lock:
             self._running[operation_id] = solve
-        digest = request.digest
-        answer.add_done_callback(lambda _: self._ended(operation_id, solve, digest))
+        answer.add_done_callback(lambda _: self._ended(operation_id, solve))
 
     def stop(self, operation_id: str) -> None:
         """End the solve if it is one of this process."""
@@ -138,9 +139,9 @@ class Solves:
             if operations.leases().get(operation_id) == lease:
                 move(operations, operation_id, OperationState.FAILED, problem=problem)
 
-    def _ended(self, operation_id: str, solve: _Solve, digest: str) -> None:
+    def _ended(self, operation_id: str, solve: _Solve) -> None:
         try:
-            self._record(operation_id, solve.answer, digest)
+            self._record(operation_id, solve)
         except Exception:
             log.exception("outcome not stored", operation_id=operation_id)
         finally:
@@ -148,9 +149,9 @@ class Solves:
                 self._running.pop(operation_id, None)
             solve.recorded.set_result(None)
 
-    def _record(self, operation_id: str, answer: Future[Any], digest: str) -> None:
+    def _record(self, operation_id: str, solve: _Solve) -> None:
         try:
-            self._store(operation_id, answer.result(), digest)
+            self._store(operation_id, solve.answer.result(), solve)
         except (CancelledError, SolveCancelledError) as error:
             if self._closing.is_set():
                 self._fail(operation_id, SolveAbandonedError(ABANDONED))
@@ -164,18 +165,18 @@ class Solves:
             log.exception("solve failed", operation_id=operation_id)
             self._fail(operation_id, error)
 
-    def _store(self, operation_id: str, answer: Plan | Infeasible, digest: str) -> None:
+    def _store(self, operation_id: str, answer: Plan | Infeasible, solve: _Solve) -> None:
         with self._database.recording() as session:
             operations = OperationRepository(session)
             operation = operations.get(operation_id)
             if operation is None:
                 return
             plans = PlanRepository(session, operation.project_id)
-            known = plans.get(answer.id) or plans.answering(digest)
+            known = plans.get(answer.id) or plans.answering(solve.digest)
             plan_id = answer.id if known is None else known.id
             moved = move(operations, operation_id, OperationState.SUCCEEDED, plan_id=plan_id)
             if moved and known is None:
-                plans.add(plan_row(answer, request_digest=digest))
+                plans.add(plan_row(answer, request_digest=solve.digest, owner=solve.owner))
 
     def _fail(self, operation_id: str, error: Exception) -> None:
         self._end(operation_id, OperationState.FAILED, problem=problem_of(error).model_dump_json())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from api.caller import Caller
 from api.cursors import cursor, position
-from api.db import Database
+from api.db import Database, settled
 from api.errors import NotFoundError, TuningStateError
 from api.repositories.audit import AuditRepository
 from api.repositories.clock import current_time
@@ -25,7 +24,6 @@ from api.tables import TuningRow
 from api.tuning_schemas import FleetTuning, TuningPage, TuningQuery, TuningRequest, TuningState
 from planner.schema.tuning import Tuning
 
-_RACES_LIMIT = 5
 _RESUMED_FROM = frozenset({TuningState.FAILED, TuningState.CANCELLED})
 
 
@@ -51,13 +49,7 @@ class TuningService:
         model = self._planner.resolved_model(request.model)
         cluster = self._planner.resolved_cluster(request.cluster)
         tuning = self._planner.new_tuning(model, cluster, request.job, request.budget)
-        for race in range(_RACES_LIMIT):
-            try:
-                tuning_id = self._create(caller, request, tuning, idempotency_key)
-                break
-            except IntegrityError:  # the same key was used at the same time
-                if race + 1 == _RACES_LIMIT:
-                    raise
+        tuning_id = settled(lambda: self._create(caller, request, tuning, idempotency_key))
         self._trials.advance(tuning_id)
         return self.get(caller, tuning_id)
 

@@ -33,7 +33,8 @@ class PlanSummary(Part):
     """A line of the list of plans; what an infeasible answer does not have is null.
 
     `step_seconds` is p50, beside p10 and p90; `strategy` is in short; `peak_memory_bytes` and
-    `capacity_bytes` are the fullest stage's.
+    `capacity_bytes` are the fullest stage's; `owner` is who asked for it first, by the name of the
+    key, null where that took none.
     """
 
     id: str
@@ -57,6 +58,7 @@ class PlanSummary(Part):
     gap_ratio: float | None = None
     name: str | None = None
     tags: tuple[str, ...] = ()
+    owner: str | None = None
 
 
 class PlanLabels(Part):

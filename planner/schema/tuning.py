@@ -73,9 +73,9 @@ class MeasuredCertificate(Part):
     `best_trial` counts from 1, and `step_seconds` is its median step; both are `null` where no
     trial was measured. None of `configurations_total` configurations has a plan with the chance of
     fitting that the job asks for whose step is predicted, with all that was measured, to be below
-    `lower_bound_seconds` (p50), or, with 90 %, below `optimistic_seconds`: of each such plan that
-    was not tried, the chance of a step below that is at most one in ten. `faster_ratio` is by how
-    much that is shorter than the measured step, 0 where it is not.
+    `lower_bound_seconds` (p50); of each such plan that was not tried, the chance of a step below
+    `optimistic_seconds` is at most one in ten. `faster_ratio` is by how much that is shorter than
+    the measured step, 0 where it is not.
 
     `ended_by`: `proven`, no plan is likely enough to be faster, by three or more measured ones;
     `exhausted`, none that could be was found, although it is not proven that there is none; `runs`

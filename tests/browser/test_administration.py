@@ -31,11 +31,11 @@ def the_new_key(page: Page) -> str:
 def test_a_key_is_made_used_and_revoked(page, make_page):
     page.goto("/keys")
     page.get_by_label("Name", exact=True).fill("nightly")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
     key = the_new_key(page)
     holder = make_page()
     sign_in(holder, key)
-    expect(holder.get_by_text("You see the project default as nightly")).to_be_visible()
+    expect(holder.get_by_text("Project default, signed in as nightly")).to_be_visible()
     expect(holder.get_by_role("link", name="Keys")).to_have_count(0)
 
     row = page.get_by_role("row", name=re.compile("^nightly"))
@@ -49,9 +49,9 @@ def test_a_key_is_made_used_and_revoked(page, make_page):
 
 def test_a_project_is_made_and_its_administrator_sees_nothing_else(page, make_page):
     page.goto("/projects")
-    page.get_by_label("Name of the project").fill("vision")
-    page.get_by_label("Who will administer it").fill("Ada")
-    page.get_by_role("button", name="Make the project").click()
+    page.get_by_label("Project name").fill("vision")
+    page.get_by_label("Administrator").fill("Ada")
+    page.get_by_role("button", name="Create the project").click()
     ada = make_page()
     sign_in(ada, the_new_key(page))
 

@@ -32,7 +32,7 @@ def plan_url(client):
 
 def test_memory_has_a_price_and_the_plan_a_runner_up(page, plan_url):
     page.goto(f"{plan_url}/why")
-    page.get_by_role("button", name="Work it out").click()
+    page.get_by_role("button", name="Analyse").click()
     prices = page.get_by_role("table", name=re.compile("What one more GiB saves"))
     expect(prices).to_be_visible()
     page.get_by_role("link", name="Compare it with the plan").click()

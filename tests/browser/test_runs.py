@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 def test_an_agent_enrols_with_a_token_that_was_made_here(page, client):
     page.goto("/agents")
     page.get_by_role("textbox", name="Note").fill("for a test")
-    page.get_by_role("button", name="Make a command for one node").click()
+    page.get_by_role("button", name="Create the command for one node").click()
     command = page.get_by_role("region", name="Command with its token").inner_text()
     (token,) = re.findall(r"--token (mwe_\S+)", command)
     agent = an_agent(client, token=token, name="by-hand")

@@ -107,7 +107,7 @@ def test_reasons_and_tradeoffs(shoot, plans):
         ask("Solve every pair", "Least step by")(page)
         ask("Find the Pareto front", "The Pareto front")(page)
 
-    shoot("why", f"/plans/{plans[0]}/why", act=ask("Work it out", "What one more GiB"))
+    shoot("why", f"/plans/{plans[0]}/why", act=ask("Analyse", "What one more GiB"))
     shoot("trade-offs", f"/plans/{plans[0]}/trade-offs", act=both)
 
 

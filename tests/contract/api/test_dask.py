@@ -68,5 +68,5 @@ def test_a_heatmap_on_one_worker_is_the_one_made_here_to_the_bit():
 def test_a_service_refuses_what_is_no_address_of_a_scheduler(address):
     settings = Settings(dask_scheduler=address)
 
-    with pytest.raises(InputError, match="MESHWRIGHT_DASK_SCHEDULER: is no address"):
+    with pytest.raises(InputError, match="MESHWRIGHT_DASK_SCHEDULER: is not an address"):
         an_application(settings)

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from api.repositories import plan_table
 from tests.contract.api.callers import a_key, bearer
-from tests.contract.api.solving import a_stored_plan
+from tests.contract.api.solving import PATIENT, a_request, a_stored_plan
 
 LABELS = {"name": "Nightly 8B", "notes": "Résumé:\n\tsecond line", "tags": ["ablation", "8b"]}
 
@@ -66,6 +66,41 @@ def test_each_change_has_a_line_in_the_audit_log(client):
 
     assert event["subject"] == path.split("/")[3]
     assert event["details"] == {"fields": ["name", "notes", "tags"]}
+
+
+def test_a_plan_is_deleted_by_its_owner_or_an_administrator(client, database):
+    ada, bob = (bearer(a_key(database, "read", "plan", name=name)) for name in ("Ada", "bob"))
+    admin = bearer(a_key(database, "read", "plan", "admin", name="root"))
+    made = [
+        client.post("/v1/plans", json=a_request(batch), headers={**ada, **PATIENT}).json()
+        for batch in (16, 32)
+    ]
+    path, second = (f"/v1/plans/{plan['id']}" for plan in made)
+    assert client.post("/v1/plans", json=a_request(16), headers=bob).status_code == 200
+
+    (line,) = client.get("/v1/plans", params={"text": "ada", "limit": 1}, headers=bob).json()[
+        "items"
+    ]
+    refused = client.delete(path, headers=bob)
+
+    assert line["owner"] == "Ada"
+    assert refused.status_code == 403
+    assert refused.json()["type"] == "urn:meshwright:problem:not-owner"
+    assert "belongs to 'Ada'" in refused.json()["detail"]
+    assert "by Ada" in client.get("/", headers=bob).text
+    page = client.get(path.removeprefix("/v1"), headers=bob).text
+    assert "Ada, who asked for this plan, or an administrator can delete it." in page
+    assert "/delete" not in page
+    assert client.delete(path, headers=ada).status_code == 204
+    assert client.delete(second, headers=admin).status_code == 204
+
+
+def test_what_nobody_owns_anybody_deletes_who_may_plan(client, database):
+    path = labels_path(client).removesuffix("/labels")
+
+    assert client.get("/v1/plans").json()["items"][0]["owner"] is None
+    headers = bearer(a_key(database, "read", "plan"))
+    assert client.delete(path, headers=headers).status_code == 204
 
 
 def test_who_may_read_alone_changes_nothing(client, database):

@@ -135,7 +135,7 @@ def test_an_unknown_field_or_model_names_what_may_be_meant(client):
         "errors"
     ]
 
-    assert (field["field"], field["problem"]) == ("job.global_batchsize", "is no field here")
+    assert (field["field"], field["problem"]) == ("job.global_batchsize", "is not a known field")
     assert field["remedy"].startswith("did you mean global_batch_size? ")
     assert model["remedy"].startswith("did you mean llama-3-8b")
 

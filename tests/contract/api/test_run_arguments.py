@@ -28,7 +28,7 @@ def asked(client, arguments, **changes):
 @pytest.mark.parametrize(
     ("arguments", "field", "said"),
     [
-        ({"data": "/data/x", "lr": 1}, "arguments.lr", "is no argument of the command train"),
+        ({"data": "/data/x", "lr": 1}, "arguments.lr", "is not an argument of the command train"),
         ({"data": "/data/x", "steps": "ten"}, "arguments.steps", "does not match [0-9]{1,7}"),
         ({"data": "/data/x", "steps": "10\n"}, "arguments.steps", "does not match"),
         ({"data": "/etc/../data/x"}, "arguments.data", "does not match"),

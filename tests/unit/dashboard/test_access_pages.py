@@ -123,7 +123,7 @@ def test_an_administrator_of_another_project_sees_its_own_alone_and_makes_none(a
     shown = client.get("/projects", headers=ada).text
     assert "<strong>vision</strong>" in shown
     assert "<strong>default</strong>" not in shown
-    assert "Make a project" not in shown
+    assert "Create a project" not in shown
     with pytest.raises(ForbiddenError):
         app.state.services.projects.create(app.state.services.keys.identified(key), asked)
 
@@ -153,7 +153,7 @@ def test_who_is_no_administrator_sees_no_link_and_no_keys(app, client):
     )
     headers = {"Authorization": f"Bearer {key.key}"}
     assert 'href="/keys"' not in client.get("/", headers=headers).text
-    assert "project default as reader" in client.get("/", headers=headers).text
+    assert "Project default, signed in as reader" in client.get("/", headers=headers).text
     for path in ("/keys", "/audit", "/projects"):
         assert client.get(path, headers=headers).status_code == 403
 
@@ -166,7 +166,7 @@ def test_a_cancelled_question_is_unasked_again_and_its_search_ends(app, client):
     path = "/plans/plan-proven"
     assert "Cancel" in sent(client, f"{path}/analyses", kind="reasons").text
     assert pool.waiting_count == 1
-    assert "Work it out" in sent(client, f"{path}/analyses/cancel", kind="reasons").text
+    assert "Analyse" in sent(client, f"{path}/analyses/cancel", kind="reasons").text
     assert client.get(f"{path}/analyses").json() == []
     assert pool.waiting_count == 0
     pool.kill(busy)

@@ -103,6 +103,17 @@ def test_memory_of_all_plans_has_one_scale():
     assert ranges[0] == ranges[1]
 
 
+def test_each_capacity_is_drawn_and_says_whose_it_is():
+    small = a_prediction(stages=(a_stage_prediction(0, capacity_bytes=36.0 * GIB),))
+    plans = [a_plan(prediction=a_prediction(stages=(a_stage_prediction(0),))), a_plan()]
+    plans.insert(1, a_plan(prediction=small))
+    view = comparison_view(plans, shown="differences")
+    assert view.capacities == "76 GiB (A, C), 36 GiB (B)"
+    lines = [shape["y0"] for shape in view.scatter_figure["layout"]["shapes"]]
+    assert sorted(lines) == [36.0, 76.0]
+    assert comparison_view(plans[::2], shown="differences").capacities == "76 GiB"
+
+
 def test_different_batches_are_pointed_out():
     other = a_faster_plan(job=with_job(global_batch_size=32))
     view = comparison_view([a_plan(), other], shown="differences")

@@ -92,7 +92,7 @@ def test_the_page_says_how_rare_as_many_outside_are_where_that_is_no_drift() -> 
     """2 of 3: 3 x 0.2^2 x 0.8 + 0.2^3 = 10.4 %."""
     (shown,) = fleet_view([a_group(1.0, 1.3, 1.3)]).groups
     assert shown.verdict == (
-        "2 of the newest 3 runs are outside of their predicted intervals: where predictions hold, "
+        "2 of the newest 3 runs are outside of their predicted intervals: if predictions hold, "
         "as many are in 10.4% of cases; below 2% it is a drift."
     )
 

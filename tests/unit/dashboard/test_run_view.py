@@ -73,7 +73,7 @@ def test_measured_stands_beside_predicted_with_its_ratio():
 def test_a_step_outside_of_its_interval_is_said_with_the_interval():
     assert a_measured_run(a_step(1, 1.5)).outside == (
         "The measured step of 1.5 s is longer than the predicted interval of 900 ms to 1.2 s, "
-        "which four of five runs keep."
+        "which four of five runs are expected to keep."
     )
 
 

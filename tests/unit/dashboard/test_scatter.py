@@ -34,9 +34,9 @@ def test_steps_that_differ_many_times_are_in_logarithms():
     )
 
 
-def test_beaten_spots_are_hollow_and_the_capacity_is_a_line():
+def test_beaten_spots_are_hollow_and_each_capacity_is_a_line():
     spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0)]
-    figure = scatter(spots, capacity_bytes=70.0 * GIB)
+    figure = scatter(spots, capacities_bytes=[70.0 * GIB, 35.0 * GIB])
     symbols = {trace["name"]: trace["marker"]["symbol"] for trace in figure["data"]}
     assert symbols == {"Not beaten": "circle", "Beaten": "circle-open"}
-    assert figure["layout"]["shapes"][0]["y0"] == 70.0
+    assert [line["y0"] for line in figure["layout"]["shapes"]] == [70.0, 35.0]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from api.dashboard.submission import read_submission, refused, typed, values_of
+from api.dashboard.submission import read_submission, refused, typed, understanding, values_of
 from api.errors import problem_of
 from planner.errors import InputError
 from planner.schema.job import DegreeLimit, Job, Limits
@@ -61,6 +61,26 @@ def test_pasted_documents_make_a_request():
     assert request.cluster["name"] == "lab"
 
 
+def test_a_form_that_is_not_sent_says_what_it_means_so_far():
+    nothing = understanding(typed({}))
+    assert (nothing.model, nothing.cluster, nothing.empty) == ("", "", {})
+    form = a_form(model_source="config", model_config=json.dumps(CONFIG), cluster_short="16x4xh100")
+    said = understanding(form)
+    assert said.model.startswith("Read as llama 17M: llama, 4 blocks, hidden size 512,")
+    assert said.model.endswith("sequences of up to 1,024 tokens")
+    assert said.cluster == "Read as 64 devices: 16 nodes of 4 h100-sxm5-80gb"
+    assert said.empty == {"sequence_length": "1024", "global_batch_size": "4096"}
+
+
+def test_what_is_not_understood_yet_is_said_with_its_remedy():
+    said = understanding(a_form(model_name="lama-3-8b", cluster_short="8xh1000"))
+    assert "is not a known model (got lama-3-8b); did you mean llama-3-8b " in said.model
+    assert "h1000" in said.cluster
+    assert said.empty == {}
+    odd = understanding(a_form(sequence_length="many"))
+    assert (odd.cluster, odd.empty) == ("Read as 8 devices: 1 node of 8 h100-sxm5-80gb", {})
+
+
 def test_job_fields_are_read():
     job = read_submission(
         a_form(
@@ -113,7 +133,7 @@ def test_further_fields_are_read_and_the_forms_own_win():
             "limits.context_parallel_degree: must be a degree",
         ),
         ("limits: 3", "limits: must be an object of fields and values"),
-        ("nonsense: 3", "nonsense: is no field here"),
+        ("nonsense: 3", "nonsense: is not a known field"),
         ("[1", "further job fields: is not valid YAML"),
         ("just words", "further job fields"),
     ],

@@ -59,8 +59,8 @@ def test_the_certificate_is_told_in_sentences():
     assert trials.startswith("4 trials: 2 measured, 1 out of memory, 1 failed")
     assert best.startswith("Best: trial 4, 1.02 s a step as measured")
     assert claim == (
-        "No plan of 41,514 configurations is predicted with 90 % to be more than 2.1% faster "
-        "than what was measured."
+        "No plan of 41,514 configurations has more than a 10% chance of being more than 2.1% "
+        "faster than what was measured."
     )
 
 

@@ -11,4 +11,5 @@ UNLABELLED: dict[str, Any] = {
     "labels": PlanLabels(),
     "form": label_form(PlanLabels()),
     "complaints": {},
+    "owner": None,
 }
