@@ -37,6 +37,7 @@ from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
 from executor.models.route import Route, follow
+from executor.models.token_local import is_token_local
 from planner.schema.strategy import ContextParallelKind
 
 
@@ -46,7 +47,8 @@ class Declaration:
 
     `column` linears split their outputs over tensor-parallel ranks, `row` linears their inputs.
     `norms` treat each token alone. `gathered` modules need the whole sequence: path to the name of
-    the argument, `None` where it is the only one; left out, they are the parents of `column`.
+    the argument, `None` where it is the only one; left out, they are the parents of `column`. All
+    else treats each token alone, where ranks split sequences: this is checked by trying a forward.
     `head_count` and `key_value_head_count` must be divided by the tensor-parallel degree.
 
     `tell_sequence_part(module, part)` is called where ranks share sequences, and says that nothing
@@ -156,6 +158,7 @@ class OwnModel:
         self._check_unshared("tensor_parallel_degree", degree)
         if sequence_parallel:
             self._check_covered()
+            self._check_token_local()
 
     def pipelined(self, example: torch.Tensor) -> OwnChain:
         """Return the module as a chain that can lose parts; `example` is an input on meta.
@@ -260,6 +263,32 @@ class OwnModel:
                     remedy="declare it among column, row or norms, or plan with "
                     "sequence_parallel false",
                 )
+
+    def _check_token_local(self) -> None:
+        """Raise if what ranks do with their own tokens alone is known to need others' too."""
+        own = self.declaration
+        paths = [
+            f"{own.blocks}.{index}.{path}".rstrip(".")
+            for index in range(len(self._blocks()))
+            for path in self._gathered()
+        ]
+        inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
+        is_local = is_token_local(
+            self.module,
+            paths,
+            head=str(own.head),
+            token_count=self._shapes().vocabulary_size,
+            others=inputs.others,
+        )
+        if is_local is False:
+            raise UnsupportedPlanError(
+                "gives each rank its own tokens, and forward looks at others outside of the "
+                f"modules that gather them: {', '.join(self._gathered())}",
+                field="strategy.sequence_parallel",
+                value=True,
+                remedy="have one of these do it, declare gathered={...} of what does, or plan with "
+                "sequence_parallel false",
+            )
 
     def _check_unshared(self, field: str, degree: object) -> None:
         """Raise if two parts share a parameter, but for one weight of embedding and head."""

@@ -1,0 +1,69 @@
+"""What looks at other tokens outside of the modules that gather them is told from what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch", reason="no package torch")
+
+import torch
+from torch import nn
+
+from executor.models.token_local import is_token_local
+
+Between = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Mixing(nn.Module):
+    """Attention that gives a cache as well, if it is asked to."""
+
+    def __init__(self, *, has_cache: bool) -> None:
+        super().__init__()
+        self.weight, self.has_cache = nn.Linear(6, 6), has_cache
+
+    def forward(self, hidden: torch.Tensor) -> object:
+        """Return the mean of all tokens."""
+        mixed = self.weight(hidden).mean(1, keepdim=True).expand_as(hidden)
+        return (mixed, hidden) if self.has_cache else mixed
+
+
+class Model(nn.Module):
+    """An embedding, one block of two parts, a norm and a head; `between` comes behind the first."""
+
+    def __init__(self, between: Between, *, has_cache: bool = False) -> None:
+        super().__init__()
+        self.between, self.has_cache = between, has_cache
+        self.embed, self.norm, self.drop = nn.Embedding(11, 6), nn.LayerNorm(6), nn.Dropout(0.5)
+        self.mix, self.head = Mixing(has_cache=has_cache), nn.Linear(6, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.between(self.embed(tokens))
+        mixed = self.mix(self.norm(hidden))
+        if self.has_cache:
+            mixed, _ = mixed
+        return self.head(self.drop(hidden + mixed))
+
+
+CASES: dict[str, tuple[Between, bool | None]] = {
+    "nothing": (lambda hidden: hidden, True),
+    "scaled": (lambda hidden: 3.0 * torch.tanh(hidden), True),
+    "centred": (lambda hidden: hidden - hidden.mean(1, keepdim=True), False),
+    "shifted": (lambda hidden: hidden + hidden.roll(1, dims=1), False),
+    "placed": (lambda hidden: hidden + torch.arange(hidden.shape[1]).view(1, -1, 1), False),
+    "of this length alone": (lambda hidden: hidden.view(1, 3, 5, 6), None),
+}
+
+
+@pytest.mark.parametrize("has_cache", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_what_needs_other_tokens_is_found(case: str, has_cache: bool) -> None:
+    between, expected = CASES[case]
+    with torch.device("meta"):
+        model = Model(between, has_cache=has_cache)
+    found = is_token_local(model, ["mix"], head="head", token_count=11, others=())
+    assert found is expected
+    assert model.training
+    assert model.mix.forward.__func__ is Mixing.forward  # type: ignore[attr-defined]
