@@ -43,6 +43,7 @@ from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Group, Problem
 from planner.ilp.settings import (
     PROOF_TOLERANCE,
+    ROWS_AT_ONCE,
     SIMPLE_LOOK_UNITS,
     SIMPLE_SET_UNITS,
     SIMPLE_UNITS_PER_SECOND,
@@ -214,16 +215,26 @@ class _Part:
     def _in_order(self, own: int, quest: _Quest) -> list[int]:
         """Return those whose degrees count so much and that may matter, the least bound first."""
         if own not in self.bounded:
-            limit, pricing = quest.limit_of(own), self.space.pricing
-            near = np.flatnonzero((self.own == own) & (self.space.bounds < limit))
-            if self.space.is_large:
-                self.keys[near] = pricing.quick_bounds(near.tolist())
-                near = near[self.keys[near] < limit]
-            if len(near):
-                limits = np.full(len(near), limit).tolist()
-                self.keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
-            self.bounded[own] = near[np.argsort(self.keys[near], kind="stable")].tolist()
+            self._bound(own, quest)
         return self.bounded[own]
+
+    def _bound(self, own: int, quest: _Quest) -> None:
+        """Bound those of `own` techniques, and with them those of more, where they are not many."""
+        limit, pricing = quest.limit_of(own), self.space.pricing
+        near = np.flatnonzero((self.own >= own) & (self.space.bounds < limit))
+        most = max(own, quest.best.complexity)
+        if np.count_nonzero(self.own[near] <= most) > ROWS_AT_ONCE:
+            most = own
+        near = near[self.own[near] <= most]
+        if self.space.is_large:
+            self.keys[near] = pricing.quick_bounds(near.tolist())
+            near = near[self.keys[near] < limit]
+        if len(near):
+            limits = np.full(len(near), limit).tolist()
+            self.keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
+        near = near[np.argsort(self.keys[near], kind="stable")]
+        for counted in range(own, most + 1):
+            self.bounded[counted] = near[self.own[near] == counted].tolist()
 
     def cuts(self, index: int) -> tuple[int, ...]:
         """Return where the chain is cut if it is spread evenly."""
