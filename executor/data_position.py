@@ -173,7 +173,10 @@ class DataPosition:
         if self._meanwhile is not None:
             restore_generators(self._meanwhile, device)
         expected = self.place.degree if self.place.reads_alone else 1
-        saved = self.saved_marks if len(self.saved_marks) == expected else [None] * expected
+        saved = self.saved_marks or [None] * expected
+        if len(saved) != expected:
+            self._warn_of_other_loaders(len(saved), expected)
+            return
         known, mark = saved[self.place.index % expected], mark_of(*given_tensors(given))
         if known not in {None, mark}:
             raise ModelMismatchError(
@@ -184,6 +187,14 @@ class DataPosition:
                 remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
                 ".manual_seed(0)), use a loader that tells its place, as torchdata's, or bring it "
                 "there and pass is_positioned=True",
+            )
+
+    def _warn_of_other_loaders(self, before: int, now: int) -> None:
+        if distributed.get_rank() == 0:
+            warnings.warn(
+                f"{before} loaders shared the data out before, and {now} do now: whether the same "
+                "rows are passed over is not known, unless session.sampler(dataset) picks them",
+                stacklevel=2,
             )
 
     def _own_state(self, state: dict[str, Any]) -> dict[str, Any]:

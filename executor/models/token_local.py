@@ -78,7 +78,7 @@ def _stubbed(module: nn.Module, stubs: Mapping[str, Stub]) -> Iterator[None]:
     stubbed = {module.get_submodule(path): stub for path, stub in stubs.items()}
     module.eval()
     for item, stub in stubbed.items():
-        item.forward = stub  # type: ignore[method-assign]
+        item.forward = stub
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -177,6 +178,11 @@ def own_loaders(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
     session, trainer = _trained(strategy, "llama")
     trainer.load(directory)
     mixed = _refusal(session.shard(loader()), trainer)
+    session, trainer = _trained(strategy, "llama")
+    trainer.load(directory)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        next(session.shard([packed(seed) for seed in range(4)]))
     # A sampler takes every other row, so that its batches have the same rows in another order.
     session, trainer = _trained(strategy, "llama")
     whole = session.shard([packed(seed) for seed in range(4)])
@@ -184,6 +190,7 @@ def own_loaders(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
         "losses": losses,
         "global_losses": [trainer.step(batch).loss for batch in whole],
         "mixed": mixed,
+        "warned": [str(item.message) for item in caught],
     }
 
 

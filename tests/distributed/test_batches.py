@@ -135,6 +135,8 @@ def test_ranks_may_have_loaders_of_their_own(
     assert len(answer["losses"]) == 4
     assert answer["losses"] == pytest.approx(answer["global_losses"], rel=EXACT)
     assert "loaders that read rows of one of" in answer["mixed"]
+    is_other = any("2 loaders shared the data out before" in said for said in answer["warned"])
+    assert is_other is ("data_parallel_degree" in LAYOUTS[layout])
 
 
 def test_ranks_at_one_place_read_the_same_rows(two_ranks: RankGroup) -> None:
