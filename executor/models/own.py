@@ -15,7 +15,7 @@ parallelism needs the linears by name, context parallelism a `tell_sequence_part
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,7 +37,7 @@ from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
 from executor.models.route import Route, follow
-from executor.models.token_local import is_token_local
+from executor.models.token_local import Tell, is_token_local
 from planner.schema.strategy import ContextParallelKind
 
 
@@ -52,7 +52,8 @@ class Declaration:
     `head_count` and `key_value_head_count` must be divided by the tensor-parallel degree.
 
     `tell_sequence_part(module, part)` is called where ranks share sequences, and says that nothing
-    but torch's `scaled_dot_product_attention`, in every block, looks at more than one token. A
+    but torch's `scaled_dot_product_attention`, in every block, looks at more than one token, which
+    is checked as above where there is a `head`. A
     module that knows positions takes those of its tokens from `part.positions(length, device)`.
 
     `inputs` are names of forward's arguments with a default, such as masks, that batches have and a
@@ -128,9 +129,20 @@ class OwnModel:
         names = ["tell_sequence_part"]
         if kind is ContextParallelKind.ALL_TO_ALL:
             names.append("head_count")
-        for name in names if degree > 1 else ():
+        if degree == 1:
+            return
+        for name in names:
             if not getattr(self.declaration, name):
                 raise _undeclared("context_parallel_degree", degree, name)
+        if not self._is_token_local((), tell=self.declaration.tell_sequence_part):
+            raise UnsupportedPlanError(
+                "gives each rank its own tokens, and forward looks at others outside of torch's "
+                "scaled_dot_product_attention",
+                field="strategy.context_parallel_degree",
+                value=degree,
+                remedy="have attention alone look at other tokens, and places come from "
+                "part.positions(), or plan with context_parallel_degree limited to 1",
+            )
 
     def check_tensor_parallel(self, degree: int, *, sequence_parallel: bool) -> None:
         """Return if tensor parallelism can be applied from what is declared.
@@ -264,23 +276,27 @@ class OwnModel:
                     "sequence_parallel false",
                 )
 
-    def _check_token_local(self) -> None:
-        """Raise if what ranks do with their own tokens alone is known to need others' too."""
+    def _is_token_local(self, gathering: Sequence[str], *, tell: Tell | None = None) -> bool:
+        """Return unless each token is known to need others outside of what may look at them."""
         own = self.declaration
-        paths = [
-            f"{own.blocks}.{index}.{path}".rstrip(".")
-            for index in range(len(self._blocks()))
-            for path in self._gathered()
-        ]
+        if own.head is None:
+            return True
         inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
-        is_local = is_token_local(
+        found = is_token_local(
             self.module,
-            paths,
-            head=str(own.head),
+            gathering,
+            head=own.head,
             token_count=self._shapes().vocabulary_size,
             others=inputs.others,
+            tell=tell,
         )
-        if is_local is False:
+        return found is not False
+
+    def _check_token_local(self) -> None:
+        """Raise if what ranks do with their own tokens alone is known to need others' too."""
+        blocks = [f"{self.declaration.blocks}.{index}" for index in range(len(self._blocks()))]
+        paths = [f"{block}.{path}".rstrip(".") for block in blocks for path in self._gathered()]
+        if not self._is_token_local(paths):
             raise UnsupportedPlanError(
                 "gives each rank its own tokens, and forward looks at others outside of the "
                 f"modules that gather them: {', '.join(self._gathered())}",

@@ -1,9 +1,10 @@
 """Token local: whether a module treats each token alone, but in what gathers whole sequences.
 
 Ranks that split a sequence run the rest of a forward on their own tokens, and what looks at others
-there, as a mean over the sequence does, comes to another number without an error. So the forward of
-a sequence is held to those of its halves, with every gathering module handing on what it is given.
-Weights need no memory for that: each is a Hankel matrix, W_ij = v_(i + j), of random numbers v.
+there, as a mean over the sequence does, comes to another number without an error. So what comes to
+the head of a sequence is held to what comes of its halves, with attention and gathering modules
+handing on what they are given. Weights need no memory for that: each is a Hankel matrix,
+W_ij = v_(i + j), of random numbers v, and a linear hands its inputs on as often as it has outputs.
 """
 
 from __future__ import annotations
@@ -11,55 +12,110 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from executor.errors import OF_NO_USE
+from executor.models.positions import SequencePart
 
 _LENGTH = 8
 _LARGEST_DIFFERENCE = 1e-6  # relative, in fp64; other tokens change more than rounding
 Stub = Callable[..., Any]
+Tell = Callable[[nn.Module, SequencePart], None]
 
 
 def is_token_local(
     module: nn.Module,
-    gathering: Collection[str],
+    gathering: Collection[str] = (),
     *,
     head: str,
     token_count: int,
-    others: Collection[str],
+    others: Collection[str] = (),
+    tell: Tell | None = None,
 ) -> bool | None:
-    """Return whether what comes to `head` depends on each token alone, beside `gathering` modules.
+    """Return whether what comes to `head` depends on each token alone.
 
+    Others are looked at by torch's `scaled_dot_product_attention` and `gathering` modules.
     `token_count` is how many tokens the embedding knows; `others` are further inputs of forward, as
-    masks are. `None` where its forward cannot be tried so.
+    masks are. A module that knows places is `tell`ed its part. `None` where its forward cannot be
+    tried so.
     """
     generator = torch.Generator().manual_seed(0)
     tensors = (*module.named_parameters(), *module.named_buffers())
     values = {name: _hankel(item, generator) for name, item in tensors}
     tokens = torch.randint(token_count, (1, _LENGTH), generator=generator)
 
-    def outputs(given: torch.Tensor) -> torch.Tensor:
+    def at_head(given: torch.Tensor, part: SequencePart) -> torch.Tensor:
         named = {name: torch.zeros_like(given) for name in others}
-        found = functional_call(module, values, (given,), named)
-        assert isinstance(found, torch.Tensor)  # noqa: S101 - else it cannot be tried
-        return found
+        if tell is not None:
+            tell(module, part)
+        try:
+            functional_call(module, values, (given,), named)
+        except _AtHeadError as reached:
+            return reached.hidden
+        raise ValueError(head)
 
-    for stub in (_hand_on, _hand_on_beside):
-        stubs = {**dict.fromkeys(gathering, stub), head: _hand_on}
-        with _stubbed(module, stubs), torch.no_grad():
-            try:
-                whole = outputs(tokens)
-                halves = torch.cat([outputs(half) for half in tokens.chunk(2, dim=1)], dim=1)
-                difference = float((whole - halves).norm() / whole.norm())
-            except OF_NO_USE:
-                continue
-        if math.isfinite(difference):
-            return difference < _LARGEST_DIFFERENCE
+    try:
+        for stub in (_hand_on, _hand_on_beside):
+            stubs = dict.fromkeys(gathering, stub)
+            with _stubbed(module, stubs, head), _Attention(), torch.no_grad():
+                found = _is_of_halves(at_head, tokens)
+            if found is not None:
+                return found
+    finally:
+        if tell is not None:
+            tell(module, SequencePart())
     return None
+
+
+def _is_of_halves(
+    at_head: Callable[[torch.Tensor, SequencePart], torch.Tensor], tokens: torch.Tensor
+) -> bool | None:
+    """Return whether what comes of `tokens` is what comes of their halves, `None` if not known."""
+    try:
+        whole = at_head(tokens, SequencePart())
+        halves = [
+            at_head(half, SequencePart(index=index, count=2))
+            for index, half in enumerate(tokens.chunk(2, dim=1))
+        ]
+    except OF_NO_USE:
+        return None
+    if whole.shape[:2] != tokens.shape:
+        return False
+    difference = float((whole - torch.cat(halves, dim=1)).norm() / whole.norm())
+    return difference < _LARGEST_DIFFERENCE if math.isfinite(difference) else None
+
+
+class _AtHeadError(Exception):
+    """What comes to the head; what is behind it has whole sequences again."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.hidden = hidden
+
+
+class _Attention(TorchFunctionMode):
+    """Has attention hand its values on."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Return what `function` does, values in place of attention."""
+        del types
+        named = kwargs or {}
+        if function is not functional.scaled_dot_product_attention:
+            return function(*args, **named)
+        query, _, value = (*args, *(named[name] for name in ("query", "key", "value")[len(args) :]))
+        return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+
+
+def _at_head(hidden: torch.Tensor) -> torch.Tensor:
+    raise _AtHeadError(hidden)
 
 
 def _hand_on(hidden: torch.Tensor, *_given: Any, **_named: Any) -> torch.Tensor:
@@ -71,11 +127,21 @@ def _hand_on_beside(hidden: torch.Tensor, *_given: Any, **_named: Any) -> Any:
     return hidden, None
 
 
+def _spread(width: int, inputs: torch.Tensor) -> torch.Tensor:
+    """Return `width` numbers of a token, of those that it has."""
+    return inputs[..., torch.arange(width) % inputs.shape[-1]]
+
+
 @contextmanager
-def _stubbed(module: nn.Module, stubs: Mapping[str, Stub]) -> Iterator[None]:
-    """Let modules do what their stubs do, by their paths, and none draw."""
+def _stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterator[None]:
+    """Let modules do what their stubs do, by their paths, and linears little; none draws."""
     was_training = {item: item.training for item in module.modules()}
-    stubbed = {module.get_submodule(path): stub for path, stub in stubs.items()}
+    linears = (item for item in module.modules() if type(item) is nn.Linear)
+    stubbed: dict[nn.Module, Stub] = {item: partial(_spread, item.out_features) for item in linears}
+    stubbed |= {module.get_submodule(path): stub for path, stub in stubs.items()}
+    stubbed[module.get_submodule(head)] = _at_head
+    is_fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     module.eval()
     for item, stub in stubbed.items():
         item.forward = stub
@@ -86,6 +152,7 @@ def _stubbed(module: nn.Module, stubs: Mapping[str, Stub]) -> Iterator[None]:
             del item.forward
         for item, training in was_training.items():
             item.training = training
+        torch.backends.mha.set_fastpath_enabled(is_fused)
 
 
 def _hankel(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

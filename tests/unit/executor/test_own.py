@@ -309,7 +309,7 @@ def test_shapes_and_ties_are_read_from_the_module() -> None:
     ("declared", "said"),
     [
         ({"blocks": "layers"}, "declaration.blocks"),
-        ({"blocks": "norm"}, "no ModuleList"),
+        ({"blocks": "norm"}, "is not a ModuleList"),
         ({"head": "output"}, "declaration.head"),
         ({"column": ("up",)}, "up in block 0"),
     ],

@@ -10,7 +10,9 @@ pytest.importorskip("torch", reason="no package torch")
 
 import torch
 from torch import nn
+from torch.nn import functional
 
+from executor.models.positions import SequencePart
 from executor.models.token_local import is_token_local
 
 Between = Callable[[torch.Tensor], torch.Tensor]
@@ -53,6 +55,7 @@ CASES: dict[str, tuple[Between, bool | None]] = {
     "centred": (lambda hidden: hidden - hidden.mean(1, keepdim=True), False),
     "shifted": (lambda hidden: hidden + hidden.roll(1, dims=1), False),
     "placed": (lambda hidden: hidden + torch.arange(hidden.shape[1]).view(1, -1, 1), False),
+    "last alone": (lambda hidden: hidden[:, -1], False),
     "of this length alone": (lambda hidden: hidden.view(1, 3, 5, 6), None),
 }
 
@@ -63,7 +66,38 @@ def test_what_needs_other_tokens_is_found(case: str, has_cache: bool) -> None:
     between, expected = CASES[case]
     with torch.device("meta"):
         model = Model(between, has_cache=has_cache)
-    found = is_token_local(model, ["mix"], head="head", token_count=11, others=())
+    found = is_token_local(model, ["mix"], head="head", token_count=11)
     assert found is expected
     assert model.training
     assert model.mix.forward.__func__ is Mixing.forward  # type: ignore[attr-defined]
+
+
+class Attending(nn.Module):
+    """Attention of torch's beside a `between`, of fewer heads than it asks with, and places."""
+
+    def __init__(self, between: Between) -> None:
+        super().__init__()
+        self.between, self.part = between, SequencePart()
+        self.embed, self.places = nn.Embedding(11, 6), nn.Embedding(8, 6)
+        self.query, self.value, self.head = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.embed(tokens) + self.places(self.part.positions(tokens.shape[1]))
+        query = self.query(hidden).unflatten(2, (2, 3)).transpose(1, 2)
+        value = self.value(hidden).unsqueeze(1)
+        mixed = functional.scaled_dot_product_attention(query, value, value, enable_gqa=True)
+        return self.head(self.between(hidden) + mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("case", ["nothing", "scaled", "centred", "shifted", "placed"])
+def test_torchs_attention_may_look_at_others_where_places_are_told(case: str) -> None:
+    between, expected = CASES[case]
+    with torch.device("meta"):
+        model = Attending(between)
+    found = is_token_local(
+        model, head="head", token_count=11, tell=lambda item, part: setattr(item, "part", part)
+    )
+    assert found is expected
+    assert model.part == SequencePart()
+    assert is_token_local(model, head="head", token_count=11) is False
