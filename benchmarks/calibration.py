@@ -2,9 +2,9 @@
 
 Of every source with enough published runs, three, five and ten are drawn at random, ten times, and
 the rest is predicted as they teach: the mean error of the rest as shipped and after so many runs,
-and what share of it then lies within the interval. What runs share and what is their own is
-estimated without the source (`benchmarks.intervals`). With `--unseen FILE...` the same of sources
-that the estimate, on FILE, knows nothing of; pools of one device, stack and source are their rows.
+and what share of it then lies within the interval. A source whose stack no other ran on its chip is
+as little known as that (`benchmarks.intervals`). With `--unseen FILE...` the same of sources that
+no width, chosen on FILE, knows of; pools of one device, stack and source are their rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.intervals import likeliest, sources_of
+from benchmarks.intervals import as_left_out, sources_of
 from planner.calibration.report import trusted
 from planner.cost.intervals import P90_DEVIATIONS
 from planner.cost.learnt import Learnt, points_of_runs
@@ -73,21 +73,6 @@ def pools_of(sources: dict[str, tuple[LearntRun, ...]]) -> Iterator[tuple[str, l
         yield from ((name, own) for name, own in pools.items() if len(own) >= _LEAST)
 
 
-def with_deviations(
-    sources: dict[str, tuple[LearntRun, ...]], shared: float, own: float
-) -> dict[str, tuple[LearntRun, ...]]:
-    """Return the sources' runs with other deviations: `own` is a factor on theirs."""
-    return {
-        source: tuple(
-            run.model_copy(
-                update={"shared_deviation": shared, "own_deviation": own * run.own_deviation}
-            )
-            for run in runs
-        )
-        for source, runs in sources.items()
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables as markdown, and the means over pools."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
@@ -98,11 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left: dict[str, tuple[LearntRun, ...]] = {}
     for source, runs in known.items():
         others = [own for name, own in known.items() if name != source]
-        left |= with_deviations({source: runs}, *likeliest(others))
+        left[source] = as_left_out(runs, others)
     _print_table(options.runs.stem, left)
     new = {path.stem: sum(sources_of(path).values(), ()) for path in sorted(options.unseen)}
     if new:
-        _print_table("not seen", with_deviations(new, *likeliest(known.values())))
+        _print_table("not seen", new)
     return 0
 
 

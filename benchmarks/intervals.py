@@ -1,134 +1,165 @@
 """`python -m benchmarks.intervals FILE`: how wide intervals of step time are, and what they hold.
 
-The half width's logarithm is linear in what the job is (see `planner.cost.intervals`). It is the
-80 % quantile of log |ln(measured / predicted)|, fitted by iterated least squares on the check
-function, with a small ridge on all but the intercept. Predictions are held out: each run's is at
-rates that were chosen without its family (`benchmarks.leave_out`). Every family is then left out
-of the widths once as well, and those fitted on the others are held against its runs.
+An interval is for a run of a source that nothing was learnt from, so that sources count alike, and
+those whose stack no other ran on their chip are told apart: there a width is added (see
+`planner.cost.intervals`). What is printed is chosen on all sources, and with each left out; and
+what the widths hold of each source, shipped and chosen without it. A chip is one table of peaks.
 
-Of these widths, what is a run's own and what alike runs share (`planner.cost.learnt`) is told
-apart by how errors of one source go together: the likeliest two factors, and those with each source
-left out.
-
-Source: Koenker and Bassett 1978, doi:10.2307/1913643.
+How much of the rest runs share that are alike (`planner.cost.learnt`) is told by how errors of one
+source go together: the likeliest two factors on the deviations that ship.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.leave_out import errors_of
 from planner.calibration.report import learnt_run
-from planner.calibration.row import sorted_rows
+from planner.calibration.row import Row, sorted_rows
 from planner.cost.intervals import (
-    EXPONENTS,
-    LARGE_WIDTH,
-    SHARED_DEVIATION,
-    step_traits,
+    ADAPTED_WIDTH,
+    P90_DEVIATIONS,
+    SHARED_RATIO,
+    UNLEARNT_WIDTH,
+    WIDTH,
 )
 from planner.cost.learnt import points_of_runs
+from planner.hardware import device_profile
 from planner.importers.measured_runs import read_measured_runs
-from planner.schema.job import LearntRun
-from planner.validation.comparison import Comparison, Pair, compare
-from planner.validation.measurement import BULK_TIER
+from planner.schema.job import LearntRun, Precision, Stack
+from planner.validation.comparison import Pair, compare
 from planner.validation.subsets import SUBSETS
 
 Floats = NDArray[np.float64]
 
 _COVERAGE = 0.8
-_RIDGE = 0.002
-_LEAST_ERROR = 0.01  # nearer than that is as near as can be
-_ROUNDS = 300
+_GRID = np.arange(0.0, 1.0, 0.005)
 _VARIANCE_ROUNDS, _SOURCE_RUNS_MOST, _ERROR_MOST = 60, 20, 0.7
-_SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A run's traits (intercept, those of its step), how far off it was, and its width."""
+class Known:
+    """A run of a source: how far off it was, in logarithms, and what its width goes by."""
 
-    family: str
+    source: str
     subsets: tuple[str, ...]
-    traits: tuple[float, ...]
     error: float
     shipped: float
+    adapted: bool
+    pair: tuple[tuple[float, ...], Stack]
 
 
-def rows_of(path: Path) -> Iterator[Row]:
-    """Yield a row of every run whose step is compared, bulk ones left out."""
-    for rows in sorted_rows(read_measured_runs(path)).rows.values():
-        for run, _, error in errors_of(rows):
-            compared = compare(run.case)
-            step = compared.step
-            if run.case.run.tier == BULK_TIER or not isinstance(step, Pair):
-                continue
-            yield Row(
-                family=run.family,
-                subsets=tuple(name for name, chosen in SUBSETS.items() if chosen(compared)),
-                traits=_traits(compared),
-                error=abs(math.log1p(error)),
-                shipped=math.log(step.p90 / step.predicted),
-            )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """W, W_a and u."""
+
+    plain: float
+    adapted: float
+    unlearnt: float
+
+    def of(self, runs: Sequence[Known], learnt: set[object]) -> Floats:
+        """Return the half widths of runs, `learnt` being pairs of chip and stack."""
+        own = np.array([self.adapted if run.adapted else self.plain for run in runs])
+        return np.hypot(own, [0.0 if run.pair in learnt else self.unlearnt for run in runs])
 
 
-def _traits(compared: Comparison) -> tuple[float, ...]:
-    prediction, case = compared.prediction, compared.case
-    host = prediction.breakdown_seconds.host / prediction.step_seconds.p50
-    return (1.0, *step_traits(case.workload, case.job, host_ratio=host))
+def pair_of(device: str, stack: Stack) -> tuple[tuple[float, ...], Stack]:
+    """Return the chip, as its peaks are, and the stack on it."""
+    peaks = device_profile(device).peak_tflop_per_second
+    return tuple(peaks[precision] for precision in Precision), stack
 
 
-def fitted(rows: Sequence[Row]) -> Floats:
-    """Return the weights of traits, [traits]."""
-    traits = np.array([row.traits for row in rows])
-    errors = np.log(np.maximum([row.error for row in rows], _LEAST_ERROR))
-    ridge = np.diag([1e-9, *[_RIDGE] * (traits.shape[1] - 1)])
-    weights = np.zeros(traits.shape[1])
-    weights[0] = float(np.quantile(errors, _COVERAGE))
-    smoothing, factor, least = _SMOOTHING
-    for _ in range(_ROUNDS):
-        rest = errors - traits @ weights
-        sides = np.where(rest > 0.0, _COVERAGE, 1.0 - _COVERAGE)
-        trusted = sides / np.maximum(np.abs(rest), smoothing) / len(rows)
-        curvature = (traits.T * trusted) @ traits + ridge
-        weights = np.linalg.solve(curvature, traits.T @ (trusted * errors))
-        smoothing = max(smoothing * factor, least)
-    return np.asarray(weights)
+def known_runs(path: Path) -> list[Known]:
+    """Return the runs of a file whose steps are compared, bulk ones left out."""
+    return [
+        known
+        for rows in sorted_rows(read_measured_runs(path)).rows.values()
+        for row in rows
+        if (known := _known(row)) is not None
+    ]
 
 
-def widths(rows: Sequence[Row], weights: Floats) -> Floats:
-    """Return the half widths of rows, in logarithms, [rows]."""
-    return np.asarray(np.exp(np.array([row.traits for row in rows]) @ weights))
+def _known(row: Row) -> Known | None:
+    compared = compare(row.case)
+    step = compared.step
+    if not isinstance(step, Pair):
+        return None
+    return Known(
+        source=row.family,
+        subsets=tuple(name for name, chosen in SUBSETS.items() if chosen(compared)),
+        error=abs(float(np.log(step.measured / step.predicted))),
+        shipped=float(np.log(step.p90 / step.predicted)),
+        adapted=row.case.job.adapters is not None,
+        pair=pair_of(*row.pair),
+    )
 
 
-def left_out(rows: Sequence[Row]) -> Floats:
-    """Return the half widths of rows, each by a fit without its family, [rows]."""
-    found = np.zeros(len(rows))
-    families = np.array([row.family for row in rows])
-    for name in dict.fromkeys(families):
-        own = families == name
-        weights = fitted([row for row, is_own in zip(rows, own, strict=True) if not is_own])
-        found[own] = widths([row for row, is_own in zip(rows, own, strict=True) if is_own], weights)
+def chosen(runs: Sequence[Known]) -> Widths:
+    """Return the least widths that hold four runs of five, every source counted alike.
+
+    Each source is held against the pairs of the others.
+    """
+    others = {run.source: _pairs(runs, without=run.source) for run in runs}
+    near = [run for run in runs if run.pair in others[run.source]]
+    far = [run for run in runs if run.pair not in others[run.source]]
+    plain = _quantile([run for run in near if not run.adapted], plain=WIDTH)
+    adapted = _quantile([run for run in near if run.adapted], plain=ADAPTED_WIDTH)
+    errors, weights = np.array([run.error for run in far]), _alike(far)
+    for unlearnt in _GRID if far else (UNLEARNT_WIDTH,):
+        found = Widths(plain=plain, adapted=adapted, unlearnt=float(unlearnt))
+        if not far or weights @ (errors <= found.of(far, set())) >= _COVERAGE:
+            return found
+    raise ValueError("errors are farther than intervals are looked for")
+
+
+def _quantile(runs: Sequence[Known], *, plain: float) -> float:
+    """Return the error that holds four runs of five; what ships without any."""
+    if not runs:
+        return plain
+    errors = np.array([run.error for run in runs])
+    order = np.argsort(errors)
+    reached = np.cumsum(_alike(runs)[order])
+    return float(errors[order][min(np.searchsorted(reached, _COVERAGE), len(runs) - 1)])
+
+
+def _alike(runs: Sequence[Known]) -> Floats:
+    """Return the weights of runs by which each source counts alike, of 1 in all."""
+    counts = Counter(run.source for run in runs)
+    return np.array([1.0 / counts[run.source] / len(counts) for run in runs])
+
+
+def _pairs(runs: Iterable[Known], *, without: str) -> set[object]:
+    return {run.pair for run in runs if run.source != without}
+
+
+def left_out(runs: Sequence[Known]) -> Floats:
+    """Return the half widths of runs, each source's as chosen on all others, [runs]."""
+    found = np.zeros(len(runs))
+    for source in dict.fromkeys(run.source for run in runs):
+        own = [place for place, run in enumerate(runs) if run.source == source]
+        others = [run for run in runs if run.source != source]
+        learnt = {run.pair for run in others}
+        found[own] = chosen(others).of([runs[place] for place in own], learnt)
     return found
 
 
 def likeliest(sources: Iterable[Sequence[LearntRun]]) -> tuple[float, float]:
-    """Return the likeliest deviation that runs share, and factor on what is each run's own.
+    """Return the likeliest factors on the deviations that runs share, and on each run's own.
 
-    With the covariance V = t^2 C + n^2 D of a source's errors y, and A = V^-1, variances grow by
-    sqrt(y' A C A y / tr A C) a round, and alike for D, until they stay. A source counts as twenty
+    With the covariance V = a^2 S + b^2 N of a source's errors y, and A = V^-1, variances grow by
+    sqrt(y' A S A y / tr A S) a round, and alike for N, until they stay. A source counts as twenty
     runs at most, and an error as 0.7 at most.
 
     Source: Zhou et al. 2019, doi:10.1080/10618600.2018.1529601 (MM algorithms), section 2.
     """
     parts = [_parts(runs) for runs in sources]
-    variances = np.array([0.02, 1.0])
+    variances = np.ones(2)
     for _ in range(_VARIANCE_ROUNDS):
         nearer, farther = np.zeros(2), np.zeros(2)
         for errors, kinds in parts:
@@ -142,20 +173,20 @@ def likeliest(sources: Iterable[Sequence[LearntRun]]) -> tuple[float, float]:
 
 
 def _parts(runs: Sequence[LearntRun]) -> tuple[Floats, Floats]:
-    """Return the errors of runs, [runs], and C and D, [2, runs, runs]."""
+    """Return the errors of runs, [runs], and the parts of their covariance, [2, runs, runs]."""
     points = points_of_runs(runs)
     errors = np.clip([run.log_error for run in runs], -_ERROR_MOST, _ERROR_MOST)
+    shared = np.array([run.shared_deviation for run in runs])
     own = np.diag([run.own_deviation**2 for run in runs])
-    return errors, np.array([points.correlations(points), own])
+    return errors, np.array([np.outer(shared, shared) * points.correlations(points), own])
 
 
-def _print_shared(path: Path) -> None:
-    sources = sources_of(path)
-    shared, own = likeliest(sources.values())
-    print(f"shared {shared:.3f}, {SHARED_DEVIATION}; each run's own {own:.2f} of what is shipped")
-    for name in sources:
-        near, apart = likeliest(runs for source, runs in sources.items() if source != name)
-        print(f"  without {name}: {near:.3f}, {apart:.2f}")
+def shared_ratio(sources: dict[str, tuple[LearntRun, ...]]) -> float:
+    """Return r: the share of what runs differ by that runs share which are alike."""
+    others = {name: [runs for n, runs in sources.items() if n != name] for name in sources}
+    shared, own = likeliest(as_left_out(runs, others[name]) for name, runs in sources.items())
+    both = shared**2 * SHARED_RATIO, own**2 * (1.0 - SHARED_RATIO)
+    return both[0] / sum(both)
 
 
 def sources_of(path: Path) -> dict[str, tuple[LearntRun, ...]]:
@@ -167,48 +198,64 @@ def sources_of(path: Path) -> dict[str, tuple[LearntRun, ...]]:
     return {name: tuple(runs) for name, runs in found.items()}
 
 
-def _print_weights(weights: Floats) -> None:
-    print("fitted here, and shipped:")
-    print(f"  width {math.exp(weights[0]):.3f}, {LARGE_WIDTH}")
-    names = ("mixture a", "small b", "host c", "adapters d", "fp16 e", "fp8 f")
-    for name, value, shipped in zip(names, weights[1:], EXPONENTS, strict=True):
-        print(f"  {name} {value:.2f}, {shipped}")
+def as_left_out(
+    runs: Sequence[LearntRun], others: Iterable[Sequence[LearntRun]]
+) -> tuple[LearntRun, ...]:
+    """Return a source's runs with the deviations that its pairs have without it."""
+    learnt = {pair_of(run.device, run.stack) for own in others for run in own}
+    unlearnt = UNLEARNT_WIDTH / P90_DEVIATIONS
+    return tuple(
+        run
+        if pair_of(run.device, run.stack) in learnt
+        else run.model_copy(
+            update={"shared_deviation": float(np.hypot(run.shared_deviation, unlearnt))}
+        )
+        for run in runs
+    )
 
 
-def _print_coverage(rows: Sequence[Row], apart: Floats) -> None:
+def _print_widths(runs: Sequence[Known]) -> None:
+    shipped = f"{WIDTH}, {ADAPTED_WIDTH}, {UNLEARNT_WIDTH}"
+    print(f"width, under adapters, unlearnt: {_words(chosen(runs))}; shipped {shipped}")
+    for source in dict.fromkeys(run.source for run in runs):
+        print(f"  without {source}: {_words(chosen([r for r in runs if r.source != source]))}")
+
+
+def _words(found: Widths) -> str:
+    return f"{found.plain:.3f}, {found.adapted:.3f}, {found.unlearnt:.3f}"
+
+
+def _print_coverage(runs: Sequence[Known], apart: Floats) -> None:
     errors, shipped = (
-        np.array([row.error for row in rows]),
-        np.array([row.shipped for row in rows]),
+        np.array([run.error for run in runs]),
+        np.array([run.shipped for run in runs]),
     )
     print(
         f"{'held within the interval':26} {'runs':>5} {'shipped':>8} {'left out':>9} {'width':>6}"
     )
     groups: dict[str, list[int]] = {name: [] for name in SUBSETS}
-    for place, row in enumerate(rows):
-        for name in (*row.subsets, f"  {row.family}"):
+    for place, run in enumerate(runs):
+        for name in (*run.subsets, f"  {run.source}"):
             groups.setdefault(name, []).append(place)
     for name, places in groups.items():
         if places:
             near, far = errors[places] <= shipped[places], errors[places] <= apart[places]
-            width = math.expm1(float(np.median(shipped[places])))
+            width = np.expm1(float(np.median(apart[places])))
             print(f"{name:26} {len(places):5} {near.mean():8.0%} {far.mean():9.0%} {width:6.0%}")
-    families = {row.family for row in rows}
-    means = [
-        np.mean([e <= w for e, w, row in zip(errors, apart, rows, strict=True) if row.family == f])
-        for f in families
-    ]
-    print(f"{'mean over families':26} {len(families):5} {'':8} {np.mean(means):9.0%}")
+    means = [_alike(runs) @ (errors <= width) for width in (shipped, apart)]
+    print(f"{'mean over sources':26} {'':5} {means[0]:8.0%} {means[1]:9.0%}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the fit, and what intervals hold by subset and family."""
+    """Print the widths, and what they hold by subset and source."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
     parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
     options = parser.parse_args(arguments)
-    _print_shared(options.runs)
-    rows = list(rows_of(options.runs))
-    _print_weights(fitted(rows))
-    _print_coverage(rows, left_out(rows))
+    sources = sources_of(options.runs)
+    print(f"shared {shared_ratio(sources):.2f}; shipped {SHARED_RATIO}")
+    runs = known_runs(options.runs)
+    _print_widths(runs)
+    _print_coverage(runs, left_out(runs))
     return 0
 
 

@@ -56,13 +56,15 @@ class DeviceProfile(Part):
     on a machine whose own ranks trained them for its profile: each left out of the fit in turn.
     `planned_only` says what runs programs on a device that nothing here runs on, and what is priced
     in its place. `node` is there for every device that ships. `compared_with_runs` says that
-    predictions of it were compared with published runs (docs/accuracy.md), and `core_count` how
-    many cores the machine has whose CPU ranks were measured.
+    predictions of it were compared with published runs (docs/accuracy.md), `learnt_stacks` under
+    which stacks constants were chosen on runs of its chip, and `core_count` how many cores the
+    machine has whose CPU ranks were measured.
     """
 
     device: str
     kind: Literal["cuda", "cpu"]
     compared_with_runs: bool = False
+    learnt_stacks: tuple[Stack, ...] = ()
     planned_only: str | None = None
     core_count: Annotated[int, Field(ge=1)] | None = None
     memory_gib: Positive

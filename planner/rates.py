@@ -15,10 +15,14 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class GemmRate(Part):
-    """rate = peak x efficiency x K / (K + inner_size_half)."""
+    """rate = peak x efficiency x K / (K + inner_size_half).
+
+    `in_situ_efficiency` is what is left of it inside a step, where that is known of these products.
+    """
 
     efficiency: Share
     inner_size_half: NotNegative
+    in_situ_efficiency: Share | None = None
     source: str
 
 

@@ -171,8 +171,7 @@ def learnt_step(priced: Priced, *, measured_seconds: float, spread: float = 0.0)
     """Return how far the predicted step is off; `spread` is the deviation of the measured ones."""
     kind, where = priced.hardware.kinds[0], configuration_of(priced.strategy)
     seconds, job = priced.prediction.step_seconds.p50, priced.job
-    host_ratio = priced.prediction.breakdown_seconds.host / seconds
-    own = own_deviation(priced.workload, kind, job, host_ratio=host_ratio)
+    own = own_deviation(kind, job)
     error = math.log(measured_seconds / seconds)
     return LearntRun(
         device=kind.device,
@@ -185,7 +184,7 @@ def learnt_step(priced: Priced, *, measured_seconds: float, spread: float = 0.0)
         sequence_length=job.sequence_length or 1,
         parameter_count=priced.workload.parameter_count,
         log_error=min(max(error, -_LOG_ERROR_MOST), _LOG_ERROR_MOST),
-        shared_deviation=shared_deviation(kind),
+        shared_deviation=shared_deviation(priced.workload, kind, job),
         own_deviation=math.hypot(own, spread),
     )
 

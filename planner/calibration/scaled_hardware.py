@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planner.hardware import DeviceHardware, stack_profile
 from planner.hardware_profiles import in_situ_efficiency
-from planner.rates import AttentionProfile, AttentionRate
+from planner.rates import AttentionProfile, AttentionRate, GemmProfile
 from planner.schema.job import Precision, Stack
 from planner.schema.scalars import Scalars
 
@@ -25,6 +25,7 @@ def scaled(hardware: DeviceHardware, stack: Stack, scalars: Scalars) -> DeviceHa
             * scalars.compute_efficiency_ratio,
             "host_us_per_kernel": launch * scalars.host_overhead_ratio,
             "attention": _attention(own.attention, scalars.attention_efficiency_ratio),
+            "gemm": _gemm(own.gemm, scalars.compute_efficiency_ratio),
         }
     )
     peaks = hardware.peak_flop_per_second
@@ -41,6 +42,18 @@ def scaled(hardware: DeviceHardware, stack: Stack, scalars: Scalars) -> DeviceHa
             replace(level, bandwidth_bytes_per_second=level.bandwidth_bytes_per_second * wire)
             for level in hardware.levels
         ),
+    )
+
+
+def _gemm(shipped: GemmProfile, ratio: float) -> GemmProfile:
+    """Return products whose own efficiencies inside a step are `ratio` of what they are."""
+    own = {name: getattr(shipped, name) for name in ("fp8", "fp32")}
+    return shipped.model_copy(
+        update={
+            name: rate.model_copy(update={"in_situ_efficiency": rate.in_situ_efficiency * ratio})
+            for name, rate in own.items()
+            if rate is not None and rate.in_situ_efficiency is not None
+        }
     )
 
 

@@ -165,9 +165,8 @@ def _product_rate(inner_size: int, head_size: int, setting: Setting) -> float:
     precision = setting.job.precision
     precision = Precision.BF16 if precision is Precision.FP8 else precision
     gemm = setting.hardware.profile.gemm.rate(precision)
-    peak = setting.hardware.peak_flop_per_second[precision]
     ramp = inner_size / (inner_size + gemm.inner_size_half)
-    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * _alignment_ratio(head_size)
+    return setting.product_flop_per_second(precision) * ramp * _alignment_ratio(head_size)
 
 
 def _alignment_ratio(size: int) -> float:

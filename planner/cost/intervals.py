@@ -1,23 +1,27 @@
 """Intervals: how far the truth may lie from a prediction.
 
-A step's interval holds 80 % of runs. Its half width, in logarithms, is
+A step's interval holds 80 % of runs of sources that nothing was learnt from, each source alike. Its
+half width, in logarithms, is
 
-    w = z sqrt(t^2 + n^2),   z = 1.28,   z n = W exp(a x mixture + b x log10(P0 / P) + c x host
-                                                     + d x adapters + e x fp16 + f x fp8)
+    sqrt(w^2 + c u^2),   w = W, or W_a under adapters,
 
-with t the deviation that runs share which are alike, of one source of runs or of one's own, and n
-that of a run by itself, after what the job is: W is that of large dense models in bf16, P the
-model's parameters where below P0 = 10e9, and host the share of the step that waits for the host,
-one half at most. Runs that a calibration has seen leave less of t, the less the more they are like
-the job's (`planner.cost.learnt`). Trials of a tuning also say how far t and n are from right, and
-both are multiplied by that (`planner.tuning.spread`).
+with c how many things about the job no run was learnt from: its stack on this chip, models of its
+kind. Of w^2 a share r is what runs share that are alike, of one source of runs or of one's own, and
+the rest is each run's own. With z = 1.28, runs share the deviation t and have n of their own:
+
+    t^2 = (r w^2 + c u^2) / z^2,   n^2 = (1 - r) w^2 / z^2.
+
+Runs that a calibration has seen leave less of t, the less the more they are like the job's
+(`planner.cost.learnt`). Trials of a tuning also say how far t and n are from right, and both are
+multiplied by that (`planner.tuning.spread`).
 
 A machine whose profile rests on steps that its own ranks trained says itself how far they were from
 the profile (`step_error_ratio`, a standard deviation s): there n is at most 0.03, as far as medians
 of one plan's runs differ (`python -m benchmarks.demo`), and t^2 + n^2 = s^2.
 
-Source: `python -m benchmarks.intervals`: a quantile regression on published runs for a to f, then
-the likeliest t and W of those runs, each source alike.
+Source: `python -m benchmarks.intervals`: W and W_a are 80 % quantiles of the errors of published
+runs whose stack other sources ran on their chip, u what holds as many of the others, and r the
+likeliest of how errors of one source go together.
 """
 
 from __future__ import annotations
@@ -27,39 +31,34 @@ import math
 from planner.cost.configuration import Configuration, Configurations
 from planner.cost.learnt import learnt_by, points_of
 from planner.hardware import ClusterHardware, DeviceHardware
-from planner.schema.job import Job, Precision
+from planner.schema.job import Job
 from planner.schema.plan import Interval, IntervalCause
-from planner.workload.layer import ModelWorkload
+from planner.workload.layer import LayerWorkload, ModelWorkload
 
-LARGE_PARAMETERS = 10e9
-HOST_RATIO_MOST = 0.5
 RUNS_DIFFER = "runs that are alike differ"
+TEAMS_DIFFER = "teams with the same hardware and software differ"
 SLACK_AT_THE_LIMIT = 0.018
-LARGE_WIDTH = 0.052  # W
 P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
-EXPONENTS = (0.46, 0.36, 1.04, 0.66, 0.63, 0.25)  # a to f
-SHARED_DEVIATION = 0.19  # t
+WIDTH = 0.15  # W
+ADAPTED_WIDTH = 0.23  # W_a
+UNLEARNT_WIDTH = 0.24  # u
+SHARED_RATIO = 0.8  # r
 OWN_DEVIATION_MOST = 0.03  # n of a machine's own steps
 
 
 def interval_causes(
-    workload: ModelWorkload,
-    hardware: ClusterHardware,
-    job: Job,
-    configuration: Configuration,
-    *,
-    host_ratio: float,
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, configuration: Configuration
 ) -> tuple[IntervalCause, ...]:
     """Return what makes a step uncertain, and how far each would make it so alone.
 
     Of several kinds of devices it is the one of which least is known.
     """
-    own = max(own_deviation(workload, kind, job, host_ratio=host_ratio) for kind in hardware.kinds)
-    shared, cause = max(_shared_left(workload, kind, job, configuration) for kind in hardware.kinds)
+    each = [_deviations(workload, kind, job, configuration) for kind in hardware.kinds]
+    widest = max(each, key=lambda own: math.hypot(*own.values()))
     width = P90_DEVIATIONS * spread_ratio(job)
     return tuple(
-        IntervalCause(cause=said, ratio=math.expm1(width * deviation))
-        for said, deviation in ((RUNS_DIFFER, own), (cause, shared))
+        IntervalCause(cause=cause, ratio=math.expm1(width * deviation))
+        for cause, deviation in widest.items()
     )
 
 
@@ -73,56 +72,77 @@ def spread_ratio(job: Job) -> float:
     return 1.0 if job.calibration is None else job.calibration.spread_ratio
 
 
-def _shared_left(
+def _deviations(
     workload: ModelWorkload, kind: DeviceHardware, job: Job, configuration: Configuration
-) -> tuple[float, str]:
-    """Return the deviation that runs like this one share, less what is learnt of it, and why."""
-    deviation = shared_deviation(kind)
+) -> dict[str, float]:
+    """Return the deviations of a step on one kind of device by their causes."""
+    own = {RUNS_DIFFER: own_deviation(kind, job)}
     learnt = learnt_by(job)
     if job.calibration is not None and learnt is not None:
         rows = Configurations.of([configuration])
         points = points_of(workload, kind, job, configurations=rows)
-        left = learnt.covariance(points, deviation=deviation)
+        deviation = shared_deviation(workload, kind, job)
+        left = learnt.covariance(points, deviation=deviation).item()
         count, name = len(job.calibration.runs), job.calibration.name
         cause = f"what calibration {name} leaves open, of {count} measured"
-        return math.sqrt(max(left.item(), 0.0)), cause
+        return {**own, cause: math.sqrt(max(left, 0.0))}
+    between = _between_teams(kind, job)
     if kind.profile.step_error_ratio is not None:
-        return deviation, "errors of this machine's own steps"
-    return deviation, "teams with the same hardware and software differ"
+        return {**own, "errors of this machine's own steps": between}
+    unlearnt = UNLEARNT_WIDTH / P90_DEVIATIONS
+    return {**own, TEAMS_DIFFER: between, **dict.fromkeys(_unlearnt(workload, kind, job), unlearnt)}
 
 
-def shared_deviation(kind: DeviceHardware) -> float:
-    """Return t of a kind of device, nothing being learnt."""
-    error = kind.profile.step_error_ratio
-    if error is None:
-        return SHARED_DEVIATION
-    return math.sqrt(error**2 - min(error, OWN_DEVIATION_MOST) ** 2)
+def shared_deviation(workload: ModelWorkload, kind: DeviceHardware, job: Job) -> float:
+    """Return t of a job on a kind of device, nothing being learnt."""
+    between = _between_teams(kind, job)
+    if kind.profile.step_error_ratio is not None:
+        return between
+    unlearnt = len(_unlearnt(workload, kind, job)) * UNLEARNT_WIDTH**2 / P90_DEVIATIONS**2
+    return math.sqrt(between**2 + unlearnt)
 
 
-def own_deviation(
-    workload: ModelWorkload, kind: DeviceHardware, job: Job, *, host_ratio: float
-) -> float:
+def own_deviation(kind: DeviceHardware, job: Job) -> float:
     """Return n of a job on a kind of device."""
     error = kind.profile.step_error_ratio
     if error is not None:
         return min(error, OWN_DEVIATION_MOST)
-    traits = step_traits(workload, job, host_ratio=host_ratio)
-    exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
-    return LARGE_WIDTH * math.exp(exponent) / P90_DEVIATIONS
+    return math.sqrt(1.0 - SHARED_RATIO) * _width(job) / P90_DEVIATIONS
 
 
-def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tuple[float, ...]:
-    """Return what makes a step less certain, in the order of `EXPONENTS`."""
-    mixture = any(layer.experts_per_token for layer, _ in workload.runs)
-    small = max(math.log10(LARGE_PARAMETERS / workload.parameter_count), 0.0)
-    return (
-        float(mixture),
-        small,
-        min(host_ratio, HOST_RATIO_MOST),
-        float(job.adapters is not None),
-        float(job.precision is Precision.FP16),
-        float(job.precision is Precision.FP8),
-    )
+def _between_teams(kind: DeviceHardware, job: Job) -> float:
+    """Return the deviation that runs share whose stack, chip and kind of model were learnt from."""
+    error = kind.profile.step_error_ratio
+    if error is None:
+        return math.sqrt(SHARED_RATIO) * _width(job) / P90_DEVIATIONS
+    return math.sqrt(error**2 - own_deviation(kind, job) ** 2)
+
+
+def _width(job: Job) -> float:
+    return WIDTH if job.adapters is None else ADAPTED_WIDTH
+
+
+def _unlearnt(workload: ModelWorkload, kind: DeviceHardware, job: Job) -> tuple[str, ...]:
+    """Return what about a job no run was learnt from, in words.
+
+    That is its stack on a device's chip, and models with towers or state spaces: of the former no
+    published run has a price, and those of the latter state too little.
+    """
+    layers = [layer for layer, _ in workload.runs]
+    found = {
+        f"no run of {job.stack} on {kind.device} or on its chip was ever learnt from": (
+            job.stack not in kind.profile.learnt_stacks
+        ),
+        "no run of a model with towers was ever learnt from": any(map(_is_of_a_tower, layers)),
+        "no run of a model with state spaces was ever learnt from": any(
+            gemm.weightless for layer in layers for gemm in layer.gemms
+        ),
+    }
+    return tuple(words for words, is_so in found.items() if is_so)
+
+
+def _is_of_a_tower(layer: LayerWorkload) -> bool:
+    return layer.tokens_per_sequence is not None or bool(layer.sources)
 
 
 def step_interval(step_seconds: float, *, width: float) -> Interval:

@@ -107,13 +107,12 @@ def product_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> ProductSeco
 def _plateau(gemm: Gemm, setting: Setting) -> tuple[float, float]:
     """Return the rate of a product over many elements inside a step, and where half is reached."""
     precision = Precision.BF16 if _is_kept(gemm, setting) else setting.job.precision
-    device = setting.hardware.profile.gemm.rate(precision)
-    peak = setting.hardware.peak_flop_per_second[precision]
+    rate = setting.product_flop_per_second(precision)
     if setting.job.row_scaled_fp8 and precision is Precision.FP8:
-        peak = peak * _ROW_SCALED_RATE
+        rate = rate * _ROW_SCALED_RATE
     if gemm.weightless and not setting.host_is_device:
-        peak = peak * _SCAN_RATE
-    return peak * device.efficiency * setting.in_situ_efficiency, device.inner_size_half
+        rate = rate * _SCAN_RATE
+    return rate, setting.hardware.profile.gemm.rate(precision).inner_size_half
 
 
 def _is_kept(gemm: Gemm, setting: Setting) -> bool:

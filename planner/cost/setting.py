@@ -418,6 +418,13 @@ class Setting:
         """Return the rate of kernels inside a step over that of the same kernels alone."""
         return in_situ_efficiency(self.hardware.profile, self.stack)
 
+    def product_flop_per_second(self, precision: Precision) -> float:
+        """Return the rate of products over many elements inside a step."""
+        gemm = self.hardware.profile.gemm.rate(precision)
+        own = gemm.in_situ_efficiency
+        kept = self.in_situ_efficiency if own is None else own
+        return self.hardware.peak_flop_per_second[precision] * gemm.efficiency * kept
+
     @property
     def overlap(self) -> OverlapProfile:
         """Return how much of communication hides under compute."""

@@ -162,8 +162,7 @@ def _prediction(
         _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)
     )
     breakdown = _breakdown(totals, configuration, step=seconds)
-    host_ratio = breakdown.host / seconds
-    causes = interval_causes(workload, hardware, job, configuration, host_ratio=host_ratio)
+    causes = interval_causes(workload, hardware, job, configuration)
     return Prediction(
         step_seconds=step_interval(seconds, width=step_width(causes)),
         interval_causes=causes,

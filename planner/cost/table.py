@@ -200,7 +200,7 @@ def learnt_factors(
     if learnt is None:
         return None
     points = points_of(workload, hardware, job, configurations=configurations)
-    deviation = shared_deviation(hardware)
+    deviation = shared_deviation(workload, hardware, job)
     return np.exp(learnt.log_factors(points, deviation=deviation))
 
 

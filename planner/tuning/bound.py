@@ -8,7 +8,7 @@ a group is at most what it is for the configuration of which least is known:
 
 with r what trials say of how far layouts differ (`planner.tuning.spread`), t the largest deviation
 that earlier runs leave of what is shared, over the configurations of the group, and n a plan's own
-where half of its step waits for the host (`planner.cost.intervals`).
+(`planner.cost.intervals`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Configurations, Floats
 from planner.cost.intervals import (
-    HOST_RATIO_MOST,
     P90_DEVIATIONS,
     own_deviation,
     shared_deviation,
@@ -117,8 +116,8 @@ def _widths(request: Request, part: Configurations) -> Floats:
 
 
 def _widths_on(request: Request, kind: DeviceHardware, part: Configurations) -> Floats:
-    job, deviation = request.job.resolved, shared_deviation(kind)
-    own = own_deviation(request.workload, kind, job, host_ratio=HOST_RATIO_MOST)
+    job = request.job.resolved
+    deviation, own = shared_deviation(request.workload, kind, job), own_deviation(kind, job)
     variances = np.full(len(part), deviation**2)
     learnt = learnt_by(job)
     if learnt is not None:

@@ -10,7 +10,6 @@ import pytest
 
 from planner.calibration.report import learnt_runs
 from planner.calibration.row import sorted_rows
-from planner.cost.intervals import SHARED_DEVIATION
 from planner.cost.learnt import Learnt, points_of_runs
 from planner.importers.measured_runs import read_measured_runs
 
@@ -33,7 +32,7 @@ def test_ten_runs_lessen_the_error_of_the_rest_by_a_tenth(family: str) -> None:
     learnt = Learnt.of(learnt_runs([rows[place] for place in sorted(chosen)]))
     others = learnt_runs(rest)
     errors = np.array([run.log_error for run in others])
-    left = errors - learnt.log_factors(points_of_runs(others), deviation=SHARED_DEVIATION)
+    left = errors - learnt.log_factors(points_of_runs(others), deviation=others[0].shared_deviation)
     assert mean_error(left) < 0.9 * mean_error(errors)
 
 
@@ -48,4 +47,4 @@ def test_intervals_hold_more_of_known_runs_than_of_others() -> None:
         for row, interval in zip(rows, intervals, strict=True)
     ]
     assert len(held) > 90
-    assert 0.85 <= float(np.mean(held)) <= 0.98
+    assert 0.8 <= float(np.mean(held)) <= 0.95

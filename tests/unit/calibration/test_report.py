@@ -8,7 +8,7 @@ import pytest
 
 from planner.calibration.report import Origin, _gains, calibration_report, learnt_runs
 from planner.calibration.row import Row, Sorting, sorted_rows
-from planner.cost.intervals import SHARED_DEVIATION
+from planner.cost.intervals import SHARED_RATIO, WIDTH
 from planner.cost.learnt import Learnt
 from planner.schema.calibration import CalibrationReport
 from planner.schema.measured_run import MeasuredRun
@@ -47,7 +47,7 @@ def test_runs_that_are_as_predicted_narrow_what_is_left_open():
     assert found.accepted
     (effect,) = found.profile.effects
     assert effect.factor == pytest.approx(1.0, abs=0.03)
-    assert effect.left_ratio < 0.3 * effect.prior_ratio
+    assert effect.left_ratio < 0.06 < 0.5 * effect.prior_ratio
 
 
 def test_a_gain_is_of_density_as_a_normal_distribution_has_it():
@@ -58,19 +58,19 @@ def test_a_gain_is_of_density_as_a_normal_distribution_has_it():
 
 
 def test_a_single_run_is_taken_at_what_it_says_beside_others():
-    """Where its own deviation is n and 0.19 is shared, 0.19^2 / (0.19^2 + n^2) of it."""
+    """Where its own deviation is n and t is shared, t^2 / (t^2 + n^2) of it: what runs share."""
     case = case_of(a_run(TORCHTITAN))
     found = reported([Row(case=case, measured_seconds=1.5 * case.price().step_seconds.p50)])
     ((run,), (effect,)) = found.profile.runs, found.profile.effects
-    believed = 0.0361 / (0.0361 + run.own_deviation**2)
     assert found.accepted
-    assert math.log(effect.factor) == pytest.approx(believed * math.log(1.5))
-    assert effect.said_ratio == pytest.approx(believed)
-    assert math.log1p(effect.prior_ratio) == pytest.approx(1.281552 * 0.19, rel=1e-5)
-    assert math.log1p(effect.left_ratio) == pytest.approx(
-        1.281552 * 0.19 * math.sqrt(1.0 - believed), rel=1e-5
+    assert math.log(effect.factor) == pytest.approx(SHARED_RATIO * math.log(1.5))
+    assert effect.said_ratio == pytest.approx(SHARED_RATIO)
+    shared = WIDTH * math.sqrt(SHARED_RATIO)
+    assert math.log1p(effect.prior_ratio) == pytest.approx(shared)
+    assert math.log1p(effect.left_ratio) == pytest.approx(shared * math.sqrt(1.0 - SHARED_RATIO))
+    assert math.hypot(run.shared_deviation, run.own_deviation) * 1.281552 == pytest.approx(
+        WIDTH, rel=1e-5
     )
-    assert SHARED_DEVIATION == 0.19
 
 
 def test_one_run_that_is_far_off_does_not_drag_the_others():

@@ -254,7 +254,7 @@ def test_a_run_whose_later_steps_deny_the_earlier_ones_teaches_little(command, t
     rows = written(tmp_path / "runs.jsonl", [own_run(steps)])
     assert command("calibrate", rows, "--out", tmp_path / "here.yaml").exit_code == 0
     (effect,) = CalibrationProfile.read(tmp_path / "here.yaml").effects
-    assert effect.said_ratio < 0.3
+    assert effect.said_ratio < 1 / 3
 
 
 def test_a_bad_plan_in_a_row_is_named(command, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from planner.cost.attention import _FIRST_GENERATION_RATIO
 from planner.cost.compute import _BLOCKED_RATIO
-from planner.cost.intervals import EXPONENTS, LARGE_WIDTH, SHARED_DEVIATION
+from planner.cost.intervals import ADAPTED_WIDTH, SHARED_RATIO, UNLEARNT_WIDTH, WIDTH
 from planner.cost.learnt import APART, DOUBLINGS
 from planner.hardware import device_profile, stack_profile
 from planner.schema.job import Stack
@@ -46,8 +46,8 @@ SHIPPED = {
     ),
     "workspaces": (MEGATRON.workspace_gib,),
     "error of a peak": (TORCH.memory_error_ratio,),
-    "what is a run's own": (1 + len(EXPONENTS), LARGE_WIDTH),
-    "what runs share": (SHARED_DEVIATION, DOUBLINGS, APART),
+    "half width of a step": (WIDTH, ADAPTED_WIDTH, UNLEARNT_WIDTH),
+    "what runs share": (SHARED_RATIO, DOUBLINGS, APART),
     "how far layouts of one job differ": (DEGREES_OF_FREEDOM,),
     "how far peaks of one job's layouts differ": (peaks.DEGREES_OF_FREEDOM, peaks.SCALE),
 }

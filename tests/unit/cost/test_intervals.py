@@ -10,9 +10,10 @@ import pytest
 
 from planner.cost.configuration import Configuration
 from planner.cost.intervals import (
-    EXPONENTS,
-    LARGE_WIDTH,
-    SHARED_DEVIATION,
+    ADAPTED_WIDTH,
+    SHARED_RATIO,
+    UNLEARNT_WIDTH,
+    WIDTH,
     fits_probability,
     given_back_ratio,
     interval_causes,
@@ -23,7 +24,7 @@ from planner.cost.intervals import (
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Adapters, Precision, Stack
+from planner.schema.job import Adapters, Stack
 from planner.schema.plan import IntervalCause
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -34,83 +35,91 @@ def test_an_interval_is_symmetric_in_ratio() -> None:
     assert (interval.p10, interval.p50, interval.p90) == pytest.approx((8.0, 10.0, 12.5))
 
 
-BETWEEN = 1.2815515655446004 * SHARED_DEVIATION
 ONE = Configuration(
     tensor_parallel_degree=1, data_parallel_shard_degree=8, micro_batch_size=1, micro_batch_count=1
 )
+OWN = math.sqrt(1.0 - SHARED_RATIO)
+BETWEEN = math.sqrt(SHARED_RATIO)
 
 
-def a_cause_each(
-    model: str, device: str = "h100-sxm5-80gb", *, host: float = 0.0, **job: Any
+def causes_of(
+    model: str = "llama-3-70b", device: str = "h100-sxm5-80gb", **job: Any
 ) -> tuple[IntervalCause, ...]:
     """Return why a step on eight devices is uncertain."""
     workload = model_workload(read_model(model)[1])
     hardware = cluster_hardware(cluster_from_short_form(f"1x8x{device}"))
     fields = {"stack": Stack.TORCH, **job}
-    return interval_causes(workload, hardware, a_job(**fields), ONE, host_ratio=host)
+    return interval_causes(workload, hardware, a_job(**fields), ONE)
 
 
-def a_width(model: str = "llama-3-70b", *, host: float = 0.0, **job: Any) -> float:
-    """Return the half width of a step on eight devices."""
-    return step_width(a_cause_each(model, host=host, **job))
-
-
-def own_width(*arguments: Any, **job: Any) -> float:
-    """Return what what a run has of its own: the width without what runs share."""
-    return math.sqrt(a_width(*arguments, **job) ** 2 - BETWEEN**2)
+def ratios(causes: tuple[IntervalCause, ...]) -> dict[str, float]:
+    """Return how wide each cause alone would make a step, in logarithms."""
+    return {cause.cause: math.log1p(cause.ratio) for cause in causes}
 
 
 @pytest.mark.parametrize("stack", [Stack.TORCH, Stack.MEGATRON])
-def test_sources_differ_beside_runs_of_one_source(stack: Stack) -> None:
-    assert a_width(stack=stack) == pytest.approx(math.hypot(LARGE_WIDTH, BETWEEN))
+@pytest.mark.parametrize("model", ["llama-3-70b", "mixtral-8x7b", "gpt2-xl"])
+def test_causes_say_why_and_come_to_the_width(model: str, stack: Stack) -> None:
+    causes = causes_of(model, stack=stack)
+    assert step_width(causes) == pytest.approx(WIDTH)
+    assert ratios(causes) == {
+        "runs that are alike differ": pytest.approx(OWN * WIDTH),
+        "teams with the same hardware and software differ": pytest.approx(BETWEEN * WIDTH),
+    }
 
 
-def test_causes_say_why_and_come_to_the_width() -> None:
-    own, shared = a_cause_each("llama-3-70b")
-    assert (own.cause, shared.cause) == (
-        "runs that are alike differ",
-        "teams with the same hardware and software differ",
+def test_adapters_make_a_step_less_certain() -> None:
+    adapted = causes_of(adapters=Adapters(rank=16))
+    assert step_width(adapted) == pytest.approx(ADAPTED_WIDTH)
+    assert ADAPTED_WIDTH > WIDTH
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "stack", "cause"),
+    [
+        ("llama-3-8b", "rtx-3090-24gb", "torch", "torch on rtx-3090-24gb or on its chip"),
+        ("llama-3-8b", "mi300x-192gb", "megatron", "megatron on mi300x-192gb or on its chip"),
+        ("qwen2-vl-7b", "h100-sxm5-80gb", "torch", "a model with towers"),
+        ("nemotron-h-56b", "h100-sxm5-80gb", "torch", "a model with state spaces"),
+    ],
+)
+def test_what_no_run_was_learnt_from_is_wide_and_says_so(
+    model: str, device: str, stack: str, cause: str
+) -> None:
+    causes = causes_of(model, device, stack=Stack(stack))
+    assert step_width(causes) == pytest.approx(math.hypot(WIDTH, UNLEARNT_WIDTH))
+    assert ratios(causes)[f"no run of {cause} was ever learnt from"] == pytest.approx(
+        UNLEARNT_WIDTH
     )
-    assert math.log1p(own.ratio) == pytest.approx(LARGE_WIDTH)
-    assert math.log1p(shared.ratio) == pytest.approx(BETWEEN)
+
+
+def test_each_thing_that_no_run_was_learnt_from_adds_to_the_width() -> None:
+    causes = causes_of("qwen2-vl-7b", "rtx-3090-24gb")
+    assert step_width(causes) == pytest.approx(math.sqrt(WIDTH**2 + 2.0 * UNLEARNT_WIDTH**2))
+
+
+def test_the_kind_of_device_of_which_least_is_known_says_how_wide() -> None:
+    workload = model_workload(read_model("llama-3-8b")[1])
+    known, other = (
+        cluster_hardware(cluster_from_short_form(f"1x8x{device}"))
+        for device in ("h100-sxm5-80gb", "rtx-3090-24gb")
+    )
+    both = replace(known, kinds=(*known.kinds, *other.kinds))
+    found = interval_causes(workload, both, a_job(stack=Stack.TORCH), ONE)
+    assert found == causes_of("llama-3-8b", "rtx-3090-24gb")
 
 
 def test_a_machine_whose_own_steps_were_seen_is_as_uncertain_as_they_were() -> None:
     """0.05 in all, of which 0.03 is each run's own and 0.04 is shared."""
-    hardware = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb"))
+    hardware = cluster_hardware(cluster_from_short_form("1x8xrtx-3090-24gb"))
     (kind,) = hardware.kinds
     profile = kind.profile.model_copy(update={"step_error_ratio": 0.05})
     seen = replace(hardware, kinds=(replace(kind, profile=profile),))
     workload = model_workload(read_model("llama-3-70b")[1])
-    own, shared = interval_causes(workload, seen, a_job(), ONE, host_ratio=0.0)
+    own, shared = interval_causes(workload, seen, a_job(), ONE)
     assert math.log1p(own.ratio) == pytest.approx(1.281552 * 0.03, rel=1e-5)
     assert math.log1p(shared.ratio) == pytest.approx(1.281552 * 0.04, rel=1e-5)
     assert shared.cause == "errors of this machine's own steps"
-
-
-@pytest.mark.parametrize(("precision", "place"), [(Precision.FP16, 4), (Precision.FP8, 5)])
-def test_a_number_format_has_a_width_of_its_own(precision: Precision, place: int) -> None:
-    assert own_width(precision=precision) == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[place]))
-
-
-def test_a_mixture_is_less_certain_than_a_dense_model_of_its_size() -> None:
-    assert own_width("mixtral-8x7b") == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[0]))
-
-
-def test_adapters_make_a_step_less_certain() -> None:
-    adapted = own_width(adapters=Adapters(rank=16))
-    assert adapted == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[3]))
-
-
-def test_decades_below_ten_billion_parameters_make_a_step_less_certain() -> None:
-    """1,557,611,200 parameters are 0.8075 decades below."""
-    small = own_width("gpt2-xl") / LARGE_WIDTH
-    assert math.log(small) == pytest.approx(0.8075 * EXPONENTS[1], rel=1e-3)
-
-
-def test_waiting_for_the_host_widens_up_to_half_of_the_step() -> None:
-    assert own_width(host=0.2) == pytest.approx(LARGE_WIDTH * math.exp(0.2 * EXPONENTS[2]))
-    assert a_width(host=0.9) == a_width(host=0.5)
 
 
 def test_a_peak_at_capacity_fits_in_half_of_all_runs() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.cost.intervals import SHARED_RATIO, WIDTH
 from planner.cost.learnt import Learnt, points_of_runs
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.schema.job import Calibration, Job, LearntRun, Precision, Stack
@@ -74,6 +75,7 @@ def test_two_runs_that_agree_say_more_than_one() -> None:
     assert found.item() == pytest.approx(0.3 * 8 / 9)
 
 
+SHARED = WIDTH * math.sqrt(SHARED_RATIO) / 1.2815516
 MODEL, CLUSTER = resolved_model("llama-3-8b"), resolved_cluster("8xa100-sxm4-80gb")
 JOB = Job(global_batch_size=16, sequence_length=2048)
 
@@ -99,7 +101,7 @@ def learning(answer: Plan, log_error: float, **changes: Any) -> Job:
         sequence_length=2048,
         parameter_count=8_030_261_248,
         log_error=log_error,
-        shared_deviation=0.19,
+        shared_deviation=SHARED,
         **changes,
     )
     calibration = Calibration(name="ours", runs=(run,))
@@ -107,9 +109,9 @@ def learning(answer: Plan, log_error: float, **changes: Any) -> Job:
 
 
 def test_a_run_that_was_measured_moves_its_own_step_and_each_part_of_it() -> None:
-    """With 0.19 shared and 0.095 its own, four fifths of log 1.5: 1.3832 times as long."""
+    """With half as much of its own as is shared, four fifths of log 1.5: 1.3832 times as long."""
     answer = planned()
-    job = learning(answer, math.log(1.5), own_deviation=0.095)
+    job = learning(answer, math.log(1.5), own_deviation=SHARED / 2.0)
     before = answer.prediction
     after = estimate(answer.model, answer.cluster, job, answer.strategy).prediction
     assert after.step_seconds.p50 / before.step_seconds.p50 == pytest.approx(1.383162, abs=1e-5)
@@ -120,16 +122,16 @@ def test_a_run_that_was_measured_moves_its_own_step_and_each_part_of_it() -> Non
 
 
 def test_a_run_that_was_measured_narrows_its_own_interval_and_says_so() -> None:
-    """What is shared falls from 0.19 to 0.19 / sqrt(5) = 0.084971; its own stays."""
+    """Of what is shared 1 / sqrt(5) is left; its own stays."""
     answer = planned()
-    job = learning(answer, 0.0, own_deviation=0.095)
+    job = learning(answer, 0.0, own_deviation=SHARED / 2.0)
     after = estimate(answer.model, answer.cluster, job, answer.strategy).prediction
     before = answer.prediction
     assert after.step_seconds.p90 < before.step_seconds.p90
     own, shared = after.interval_causes
     assert own == before.interval_causes[0]
     assert shared.cause == "what calibration ours leaves open, of 1 measured"
-    assert math.log1p(shared.ratio) == pytest.approx(1.281552 * 0.084971, abs=1e-4)
+    assert math.log1p(shared.ratio) == pytest.approx(1.281552 * SHARED / math.sqrt(5.0), abs=1e-4)
 
 
 def test_a_plan_minimises_the_step_that_was_learnt() -> None:
