@@ -50,7 +50,7 @@ def test_a_key_is_made_used_and_revoked(page, make_page):
 def test_a_project_is_made_and_its_administrator_sees_nothing_else(page, make_page):
     page.goto("/projects")
     page.get_by_label("Project name").fill("vision")
-    page.get_by_label("Administrator").fill("Ada")
+    page.get_by_role("textbox", name="Administrator").fill("Ada")
     page.get_by_role("button", name="Create the project").click()
     ada = make_page()
     sign_in(ada, the_new_key(page))
