@@ -157,17 +157,13 @@ def _can_replace(given: DeviceProfile, other: DeviceProfile) -> bool:
 
 
 def unknown_device(name: str, *, field: str = "device") -> InputError:
-    """Return what to raise for a device without a profile, with the names that are like its own."""
+    """Return what to raise for a device without a profile, with names like its own, else all."""
     from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
 
     near = get_close_matches(name, device_names(), n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(near)}? " if near else ""
-    return InputError(
-        "has no profile",
-        field=field,
-        value=name,
-        remedy=f"{hint}known devices are {', '.join(device_names())}",
-    )
+    likely = f"did you mean {', '.join(near)}? `meshwright devices` lists all"
+    remedy = likely if near else f"known devices are {', '.join(device_names())}"
+    return InputError("has no profile", field=field, value=name, remedy=remedy)
 
 
 def profile_of(cluster: Cluster, name: str) -> DeviceProfile:

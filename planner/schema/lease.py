@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from planner.schema.agent import BODY, Address, CommandName, Intervals
 from planner.schema.document import Count, Document, Flag, Name, Part, PositiveCount
@@ -18,7 +18,16 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
 Reason = Annotated[str, Field(max_length=2000)]
 Argument = Annotated[str, Field(max_length=4000)]
-ArgumentValue = Argument | bool | int | float
+
+
+def _plain(value: object) -> object:
+    """Return `value` if it is of a plain kind; one message says so where it is of none."""
+    if isinstance(value, str | int | float):
+        return value
+    raise ValueError("must be text, a number, true or false")
+
+
+ArgumentValue = Annotated[Argument | bool | int | float, BeforeValidator(_plain)]
 Arguments = Annotated[dict[Name, ArgumentValue], Field(max_length=100)]
 
 

@@ -10,10 +10,10 @@
     const answer = await fetch(form.dataset.understanding, {
       method: "POST", body: new FormData(form), credentials: "same-origin",
     });
-    if (!answer.ok || mine !== asked) {
+    const found = answer.ok ? await answer.json() : null;
+    if (found === null || mine !== asked) {
       return;
     }
-    const found = await answer.json();
     for (const part of ["model", "cluster"]) {
       document.getElementById(`understood-${part}`).textContent = found[part];
     }
