@@ -3,12 +3,15 @@
 A config.json may leave out what equals the default of its configuration class (transformers 5.23),
 and readers fill that in. Width, depth, heads, feed-forward and vocabulary must be stated: the
 defaults there describe some 7B model, which nobody who forgot a key means. Keys that change no
-shape are passed over. No code of the model's repository is ever run.
+shape are passed over; one that is named like a size and is not looked at is told. No code of the
+model's repository is ever run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
     from planner.importers.hugging_face.readers import Reader
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
+_SHOWN_LIMIT = 12
+_SIZE = re.compile(
+    r"(?:^|_)(?:size|dim|heads|layers|experts|rank|channels|width|depth|kernel)$"
+    r"|^(?:n|num)_(?:head|layer|key_value|kv|expert|shared|routed)"
+)
 
 
 @cache
@@ -63,12 +71,32 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
             "trace its class with `meshwright trace --transformers config.json`, or describe it as "
             "a model graph",
         )
+    fields = Fields(config, aliases=reader.aliases)
     try:
-        graph = reader.read(Fields(config, aliases=reader.aliases), name)
+        graph = reader.read(fields, name)
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
     graph = _with_storage(with_activation(graph, config), config)
-    return graph if reader.reads_head else with_decoder_head(graph, Fields(config))
+    graph = graph if reader.reads_head else with_decoder_head(graph, Fields(config))
+    unread = list(_unread_sizes(config, fields.asked))
+    if not unread:
+        return graph
+    more = f" and {len(unread) - _SHOWN_LIMIT} more" if len(unread) > _SHOWN_LIMIT else ""
+    said = f"keys like sizes that are none of a {model_type}'s, and count for nothing: "
+    said += ", ".join(unread[:_SHOWN_LIMIT]) + more
+    return graph.model_copy(update={"assumptions": (*graph.assumptions, said)})
+
+
+def _unread_sizes(
+    config: Mapping[str, Any], asked: AbstractSet[str], prefix: str = ""
+) -> Iterator[str]:
+    """Yield the paths of keys that are named like a size and were not looked at."""
+    for name, value in config.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path in asked:
+            yield from _unread_sizes(value, asked, f"{path}.")
+        elif path not in asked and _SIZE.search(str(name)) and value:
+            yield path[:_LENGTH_LIMIT]
 
 
 def _with_storage(graph: ModelGraph, config: Mapping[str, Any]) -> ModelGraph:

@@ -260,6 +260,21 @@ def test_weights_that_are_stored_in_fewer_bits_are_told(nested):
     assert any(one.startswith("quantization_config (gptq) is how") for one in said)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "given", "named"),
+    [
+        ("llama", {"num_experts_per_tok": 2, "moe_intermediate_size": 64}, True),
+        ("llama", {"num_experts_per_tok": None, "rms_norm_eps": 1e-5}, False),
+        ("deepseek_v3", {"num_key_value_heads": 8}, True),
+    ],
+)
+def test_a_size_that_no_reader_of_the_type_looks_at_is_told(model_type, given, named):
+    said = model_from_fields({**fields_of(model_type), **given}, name="it").assumptions
+    told = [one for one in said if f"none of a {model_type}'s, and count for nothing" in one]
+    assert [one.rpartition(": ")[2] for one in told] == ([", ".join(given)] if named else [])
+
+
 def test_pruned_heads_are_refused_and_none_are_not():
     assert refusal("llama", pruned_heads={"0": [1]}).field == "pruned_heads"
-    assert not model_from_fields({**fields_of("llama"), "pruned_heads": {}}, name="it").assumptions
+    whole = {**fields_of("llama"), "pruned_heads": {}, "num_experts_per_tok": None}
+    assert not model_from_fields(whole, name="it").assumptions

@@ -189,8 +189,10 @@ def test_deepseek_v3_with_null_query_rank_projects_queries_whole():
 
 
 def test_left_out_prediction_layers_are_said_to_be():
-    assert graph_of("deepseek_v3").assumptions == ("multi-token prediction layers are left out",)
-    assert graph_of("deepseek_v3", num_nextn_predict_layers=0).assumptions == ()
+    own = {"num_key_value_heads": None}
+    left_out = ("multi-token prediction layers are left out",)
+    assert graph_of("deepseek_v3", **own).assumptions == left_out
+    assert graph_of("deepseek_v3", num_nextn_predict_layers=0, **own).assumptions == ()
 
 
 def test_gpt2_has_layer_norms_biases_learned_positions_and_tied_embeddings():
