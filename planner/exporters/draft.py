@@ -134,7 +134,7 @@ def refusal(draft: Draft, *, field: str, value: object, problem: str, remedy: st
     Where the planner knows what the target can say, the remedy is also to plan for it.
     """
     framework = _FRAMEWORKS.get(draft.target)
-    if framework is not None:
+    if framework not in (None, draft.plan.job.resolved.framework):
         remedy = f"{remedy}, or plan with --framework {framework}"
     return InputError(
         f"{problem}, so that {draft.target} cannot run the plan",

@@ -21,7 +21,7 @@ from planner.importers.training.config import (
 )
 from planner.importers.training.format import words_of
 from planner.importers.training.formats.torchtitan_keys import TORCHTITAN_KEYS
-from planner.importers.training.torchtitan_flavors import require_flavor
+from planner.importers.training.torchtitan_flavors import family_in, require_flavor
 from planner.importers.training.torchtitan_older import older_names
 from planner.importers.training.torchtitan_python import bases_elsewhere, sections_of_python
 from planner.importers.training.torchtitan_stages import stage_counts
@@ -84,6 +84,11 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
     model = fields.get("model")
     said += require_flavor(model if isinstance(model, dict) else {}, setting.graph)
     config = _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
+    return _with_converters(config, fields)
+
+
+def _with_converters(config: TrainingConfig, fields: Mapping[str, Any]) -> TrainingConfig:
+    """Return the configuration with products in 8 bits where a converter makes them."""
     in_8_bits = any(_FLOAT8 in name for name in _converter_names(fields))
     if in_8_bits and config.job["precision"] == "bf16":
         return replace(config, job={**config.job, "precision": "fp8"})
@@ -93,8 +98,11 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
 def _converters(fields: Mapping[str, Any]) -> list[str]:
     """Return what is said of converters of the model that are priced as nothing."""
     names = [name for name in _converter_names(fields) if _FLOAT8 not in name]
-    listed = ", ".join(names)
-    return [f"model.converters {listed}: products are priced in bf16"] if names else []
+    adapters = [name for name in names if "lora" in name]
+    listed = ", ".join(name for name in names if name not in adapters)
+    said = [f"model.converters {listed}: products are priced in bf16"] if listed else []
+    said += [f"model.converters {name}: all parameters are priced as trained" for name in adapters]
+    return said
 
 
 def _converter_names(fields: Mapping[str, Any]) -> list[str]:
@@ -115,8 +123,14 @@ def read_torchtitan_python(
     checked = _checked(sections)
     newer = older_names(checked)
     config = _Reading(fields=checked, setting=setting, legacy=False).config()
+    config = _with_converters(config, sections)
+    if "loss" in sections:
+        config = replace(config, job={**config.job, "fused_linear_loss": True})
+    model = {"name": family_in(f"{function} {source}"), **sections.get("model", {})}
     said = [
         *newer,
+        *_converters(sections),
+        *require_flavor(model, setting.graph),
         *words_of(TORCHTITAN_KEYS, checked).said,
     ]
     said += [

@@ -31,6 +31,11 @@ _SIZES = {
 }
 
 
+def family_in(text: str) -> str:
+    """Return the family that a function or a file of torchtitan's is named after, '' if none is."""
+    return next((family for family, _ in _SIZES if family in text), "")
+
+
 def require_flavor(model: Mapping[str, Any], graph: ModelGraph) -> list[str]:
     """Return a line where a flavor could not be compared with the model that it is used with.
 
@@ -43,7 +48,7 @@ def require_flavor(model: Mapping[str, Any], graph: ModelGraph) -> list[str]:
     name = str(model.get("name", "llama3"))
     size = _SIZES.get((name, str(flavor)))
     if size is None:
-        return [f"model.flavor {flavor} of {name} is not compared with the model given"]
+        return [f"model.flavor {flavor} of {name or 'a model'} is not compared with the one given"]
     if size != (graph.block_count, graph.hidden_size):
         raise DocumentError(
             f"has {size[0]} blocks of {size[1]}, and the model given {graph.block_count} of "

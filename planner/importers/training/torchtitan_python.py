@@ -2,7 +2,8 @@
 
 Understood are the calls `ParallelismConfig(...)`, `TrainingConfig(...)`, `CompileConfig(...)` and
 `replace(config.parallelism, ...)`, assignments such as `config.training.seq_len = 8192`, and what
-stands for activation checkpointing: `SelectiveAC.Config()`, `FullAC.Config()` or None.
+stands for activation checkpointing: `SelectiveAC.Config()`, `FullAC.Config()` or None;
+`model_registry("8B", converters=[...])` and `ChunkedLossWrapper.Config()`.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ def bases_elsewhere(text: str, function: str | None) -> list[str]:
 
 def _read_call(call: ast.Call, sections: Sections) -> None:
     name = _last_name(call.func)
+    _read_parts(call, name, sections)
     section = _CLASSES.get(name)
     if name == "replace" and call.args:
         changed = _last_name(call.args[0])
@@ -122,6 +124,27 @@ def _read_call(call: ast.Call, sections: Sections) -> None:
             sections.setdefault(section, {})[keyword.arg] = _literal(keyword.value, path)
         elif keyword.arg == _FIELD:
             sections[_FIELD] = {"mode": _checkpointing(keyword.value)}
+
+
+def _read_parts(call: ast.Call, name: str, sections: Sections) -> None:
+    """Read the flavor and the converters of a model, and that its loss takes tokens by pieces."""
+    if name == "model_registry":
+        flavor = call.args[0] if call.args else None
+        given = next((one.value for one in call.keywords if one.arg == "converters"), None)
+        made = given.elts if isinstance(given, ast.List) else []
+        names = [_owner(one).removesuffix("LinearConverter").lower() for one in made]
+        model = sections.setdefault("model", {})
+        model["converters"] = names
+        if isinstance(flavor, ast.Constant):
+            model["flavor"] = flavor.value
+    elif name == "Config" and _owner(call) == "ChunkedLossWrapper":
+        sections["loss"] = {"by_pieces": True}
+
+
+def _owner(node: ast.expr) -> str:
+    """Return what `Owner.Config(...)` makes, by its name."""
+    func = node.func if isinstance(node, ast.Call) else node
+    return _last_name(func.value) if isinstance(func, ast.Attribute) else _last_name(func)
 
 
 def _read_assignment(target: ast.expr, value: ast.expr, sections: Sections) -> None:

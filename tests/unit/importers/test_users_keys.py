@@ -289,6 +289,69 @@ def test_a_compiled_loss_alone_fuses_no_blocks():
     assert (whole.job["fused_elementwise"], loss.job["fused_elementwise"]) == (True, False)
 
 
+RECIPE = """
+def trainer(tensor=1, num_nodes=1):
+    strategy = run.Config(MegatronStrategy, tensor_model_parallel_size=tensor)
+    return run.Config(nl.Trainer, devices=8, num_nodes=num_nodes, strategy=strategy)
+def pretrain_recipe(num_nodes=2, performance_mode=False):
+    recipe = run.Partial(pretrain, trainer=trainer(tensor=4, num_nodes=num_nodes))
+    recipe.data.global_batch_size = 64
+    if performance_mode:
+        recipe.trainer.strategy.tensor_model_parallel_size = 8
+    return recipe
+def finetune_recipe(peft_scheme='lora'):
+    recipe = pretrain_recipe()
+    if peft_scheme is None or peft_scheme.lower() == 'none':
+        recipe.data.global_batch_size = 256
+    elif peft_scheme.lower() == 'lora':
+        recipe.data.global_batch_size = 32
+    return recipe
+"""
+
+
+@pytest.mark.parametrize(("function", "batch"), [("pretrain_recipe", 64), ("finetune_recipe", 32)])
+def test_a_recipe_of_nemos_is_what_its_parameters_and_its_calls_make_it(function, batch):
+    setting = Setting(graph=LLAMA, device_count=16)
+    config = config_from_text(RECIPE, setting, source="r.py", suffix=".py", function=function)
+    assert config.strategy.tensor_parallel_degree == 4
+    assert config.job["global_batch_size"] == batch
+
+
+def of_registry(flavor, converters=""):
+    """What a function of a registry of Llama 3 says, with a flavor and converters."""
+    text = (
+        "def llama3_8b():\n"
+        f"    spec = model_registry({flavor!r}, converters=[{converters}])\n"
+        "    return Trainer.Config(\n"
+        "        loss=ChunkedLossWrapper.Config(), model_spec=spec,\n"
+        "        training=TrainingConfig(local_batch_size=1, seq_len=8192),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree=2),\n"
+        "    )\n"
+    )
+    setting = Setting(graph=LLAMA, device_count=16)
+    return config_from_text(text, setting, source="r.py", suffix=".py", function="llama3_8b")
+
+
+@pytest.mark.parametrize(
+    ("converters", "priced", "told"),
+    [
+        ("", "bf16", False),
+        ("Float8LinearConverter.Config(recipe_name='rowwise')", "fp8", False),
+        ("MXFP8LinearConverter.Config()", "bf16", True),
+    ],
+)
+def test_a_registrys_converters_and_loss_reach_the_job(converters, priced, told):
+    config = of_registry("8B", converters)
+    assert config.job["precision"] == priced
+    assert config.job["fused_linear_loss"] is True
+    assert any("products are priced in bf16" in said for said in config.assumptions) is told
+
+
+def test_a_registrys_flavor_of_another_model_is_refused():
+    with pytest.raises(DocumentError, match="has 80 blocks of 8192"):
+        of_registry("70B")
+
+
 def test_a_schedule_in_a_file_of_its_own_is_refused():
     text = "[parallelism]\npipeline_parallel_degree=4\npipeline_parallel_schedule_csv='s.csv'\n"
     with pytest.raises(DocumentError, match="pipeline_parallel_schedule_csv"):

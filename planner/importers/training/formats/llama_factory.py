@@ -120,6 +120,7 @@ LLAMA_FACTORY_MEGATRON = Format(
         "bf16": "bf16",
         "fp16": "fp16",
         "tf32": "tensor_float_32",
+        "max_grad_norm": "clipping",
         "optim": "optimizer",
     },
     unpriced=_UNPRICED,

@@ -60,6 +60,8 @@ MAXTEXT = Format(
         "parameter_memory_host_offload": "offload_parameters",
         "gradient_clipping_threshold": "clipping",
         "attention": "attention",
+        "lora.enable_lora": "use_lora",
+        "lora.lora_rank": "lora_rank",
         **{
             f"{kind}_{axis}_parallelism": f"{word}*"
             for kind in ("ici", "dcn")
@@ -110,7 +112,10 @@ MAXTEXT = Format(
         num_pipeline_repeats scan_pipeline_iterations scan_pipeline_repeats
         scan_layers_per_stage set_remat_policy_on_pipeline_iterations
         set_remat_policy_on_layers_per_stage
-        gcs_metrics max_segments_per_seq sa_block_q_dkv sa_block_q_dq warmup_steps_fraction
+        lora.* train_data_columns eval_data_columns hf_eval_split use_sft train_split use_multimodal
+        sft_train_on_completion_only train_image_column eval_image_column dpo
+        use_tunix_gradient_accumulation gcs_metrics max_segments_per_seq sa_block_q_dkv
+        sa_block_q_dq warmup_steps_fraction
         learning_rate_final_fraction save_checkpoint_on_completion eval_interval eval_steps
         base_num_query_heads base_num_kv_heads base_mlp_dim head_dim vocab_size num_slices
     """,
@@ -125,6 +130,8 @@ MAXTEXT = Format(
     fixed={"zero_stage": 3, "schedule": "gpipe"},
     convert={"remat_policy": _kept},
     unpriced={
+        "freeze_vision_encoder_params": "it is priced as trained",
+        "use_dpo": "the reference model is not priced, the training step is",
         "grad_dtype=bfloat16": "gradients are cast when they are whole: they are priced in 32 bits",
         "pipeline_delay_activation_forwarding": "messages are priced as sent at once",
         "pipeline_fsdp_ag_once": "parameters are priced as gathered for each micro-batch",

@@ -60,6 +60,7 @@ NEMO_PYTHON = Format(
     sets=_SETS,
     unpriced={
         "MegatronCommOverlapCallback": "messages are priced as the stack overlaps them",
+        "peft": "adapters that are computed are not read: all parameters are priced as trained",
         f"{_DDP}.grad_reduce_in_fp32=false": OF_THE_RECIPE,
         "trainer.strategy.ddp.grad_reduce_in_fp32=false": OF_THE_RECIPE,
     },

@@ -23,7 +23,6 @@ _STEP = under(
         "train_micro_batch_size": "micro_batch",
         "max_total_sequence_length": "sequence_length",
         "precision": "precision",
-        "max_grad_norm": "clipping",
         "reward_model_cfg.enabled": "scores",
     },
 )
@@ -84,6 +83,7 @@ NEMO_RL_DTENSOR = Format(
         **under(f"{_DTENSOR}.lora", _LORA),
         f"{_DTENSOR}.automodel_kwargs.use_liger_kernel": "liger",
         "policy.optimizer.name": "optimizer",
+        "policy.max_grad_norm": "clipping",
     },
     unpriced={**_UNPRICED, f"{_DTENSOR}.defer_fsdp_grad_sync": _DEFERRED},
     beside=f"{_BESIDE} policy.megatron_cfg {_DTENSOR}._v2 {_DTENSOR}.enabled "
@@ -126,7 +126,8 @@ NEMO_RL_MEGATRON = Format(
         f"{_MEGATRON}.cuda_graph_impl": "launches are priced one by one",
         f"{_MEGATRON}.freeze_moe_router": "the router is priced as trained",
     },
-    beside=f"{_BESIDE} policy.dtensor_cfg {_MEGATRON}.enabled {_MEGATRON}.converter_type "
+    beside=f"{_BESIDE} policy.dtensor_cfg policy.max_grad_norm "
+    f"{_MEGATRON}.enabled {_MEGATRON}.converter_type "
     f"{_MEGATRON}.empty_unused_memory_level {_MEGATRON}.scheduler {_MEGATRON}.optimizer "
     f"{_MEGATRON}.distributed_data_parallel_config {_MEGATRON}.fp8_cfg {_MEGATRON}.env_vars "
     f"{_MEGATRON}.defer_fp32_logits {_MEGATRON}.peft {_MEGATRON}.moe_per_layer_logging "

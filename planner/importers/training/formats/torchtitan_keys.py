@@ -39,6 +39,7 @@ TORCHTITAN_KEYS = Format(
     },
     unpriced={
         "parallelism.enable_async_tensor_parallel": "products and messages are priced one by one",
+        "compile.enable_async_tensor_parallel": "products and messages are priced one by one",
         "parallelism.disable_loss_parallel": "the loss is priced as split over ranks",
         "parallelism.enable_compiled_autograd": "is not priced",
         "parallelism.context_parallel_rotate_method": "keys and values are priced as passed round",
@@ -61,7 +62,7 @@ TORCHTITAN_KEYS = Format(
         training.gc_debug training.seed training.deterministic training.warmup_steps
         training.disable_cuda_graphs
         parallelism.context_parallel_load_balancer parallelism.enable_fsdp_symm_mem
-        parallelism.full_dtensor parallelism.expert_parallel_comm_backend
+        parallelism.full_dtensor parallelism.spmd_backend parallelism.expert_parallel_comm_backend
         compile.backend compile.model compile.loss compile.fullgraph
         {_KEPT}.per_op_sac_force_recompute_mm_shapes_by_fqns {_KEPT}.early_stop
         {_KEPT}.visualize_memory_budget_pareto {_KEPT}.preserve_rng_state
