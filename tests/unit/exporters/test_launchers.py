@@ -249,8 +249,8 @@ def test_every_job_is_started_here():
 @pytest.mark.parametrize(
     ("target", "job", "problem"),
     [
-        ("slurm", "verl", "no job that launchers start"),
-        ("slurm", "torchrun", "no job that launchers start"),
+        ("slurm", "verl", "not a job that launchers start"),
+        ("slurm", "torchrun", "not a job that launchers start"),
         ("torchtitan", "deepspeed", "is for launchers"),
     ],
 )

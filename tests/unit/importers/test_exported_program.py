@@ -112,7 +112,7 @@ def test_missing_truncated_and_other_files_are_refused(archive, tmp_path):
     for index, content in enumerate([b"", b"no archive", whole[: len(whole) // 2]]):
         path = tmp_path / f"{index}.pt2"
         path.write_bytes(content)
-        assert "no readable archive" in refused(path)
+        assert "not a readable archive" in refused(path)
     assert "no such file" in refused(tmp_path / "missing.pt2")
 
 
@@ -136,7 +136,7 @@ def test_only_the_program_s_own_path_is_opened_and_nothing_is_unpickled(tmp_path
     assert "holds 0 programs" in refused(path)
     with zipfile.ZipFile(path, "a") as file:
         file.writestr("m/models/model.json", "{}")
-    assert "no program" in refused(path)
+    assert "not a program" in refused(path)
     assert not (tmp_path / "sprung").exists()
 
 
