@@ -12,18 +12,23 @@ from api.dashboard.quantities import memory, money, seconds
 from planner.units import GIB
 
 _ROOM = 0.18
+_GROUND_RATIO = 0.15  # of the highest spot: below it there is no room for a label
 _LOGARITHMIC_FROM = 5.0  # longest over shortest step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """One plan of the scatter: `label` stands beside it, `words` are told when it is pointed at."""
+    """One plan of the scatter: `label` stands beside it, `words` are told when it is pointed at.
+
+    Where simpler plans count as better too, it says how many techniques it has.
+    """
 
     label: str
     words: str
     step_seconds: float
     peak_memory_bytes: float
     cost_per_million_tokens: float | None
+    technique_count: int = 0
 
 
 def scatter(spots: Sequence[Spot], *, capacities_bytes: Collection[float] = ()) -> Figure:
@@ -49,7 +54,7 @@ def scatter(spots: Sequence[Spot], *, capacities_bytes: Collection[float] = ()) 
 
 
 def undominated(spots: Sequence[Spot]) -> tuple[Spot, ...]:
-    """Return the spots that no other is as good as in all three and better in one."""
+    """Return the spots that no other is as good as in everything and better in something."""
     return tuple(
         spot for spot in spots if not any(_beats(other, spot) for other in spots if other != spot)
     )
@@ -60,8 +65,9 @@ def _beats(one: Spot, other: Spot) -> bool:
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def _values(spot: Spot) -> tuple[float, float, float]:
-    return spot.step_seconds, spot.peak_memory_bytes, spot.cost_per_million_tokens or 0.0
+def _values(spot: Spot) -> tuple[float, ...]:
+    cost = spot.cost_per_million_tokens or 0.0
+    return spot.step_seconds, spot.peak_memory_bytes, cost, spot.technique_count
 
 
 def _trace(
@@ -71,7 +77,8 @@ def _trace(
 
     `ordered` are all spots of the figure by their steps.
     """
-    sides = ("top center", "bottom center")
+    ground = _GROUND_RATIO * max(spot.peak_memory_bytes for spot in ordered)
+    below = [spot for spot in ordered[1::2] if spot.peak_memory_bytes > ground]
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -79,7 +86,7 @@ def _trace(
         "x": [spot.step_seconds / scale for spot in spots],
         "y": [spot.peak_memory_bytes / GIB for spot in spots],
         "text": [spot.label for spot in spots],
-        "textposition": [sides[ordered.index(spot) % 2] for spot in spots],
+        "textposition": ["bottom center" if spot in below else "top center" for spot in spots],
         "hovertext": [_words(spot) for spot in spots],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {

@@ -17,6 +17,7 @@ from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.job import Objective
 from planner.schema.plan import Plan
 from planner.schema.reasons import Heatmap, HeatmapCell
+from planner.space.complexity import complexity
 
 _HEAT_STEPS = (0.005, 0.05, 0.15, 0.4)
 _BEST = {
@@ -232,6 +233,7 @@ def _figure(plan: Plan, rows: Sequence[FrontRow]) -> Figure:
             step_seconds=row.point.step_seconds,
             peak_memory_bytes=row.point.peak_memory_bytes,
             cost_per_million_tokens=row.point.cost_per_million_tokens,
+            technique_count=complexity(row.point.strategy),
         )
         for row in rows
     ]

@@ -1,5 +1,7 @@
 """The scatter of step, memory and cost."""
 
+from dataclasses import replace
+
 from api.dashboard.scatter import Spot, scatter, undominated
 from planner.units import GIB
 
@@ -19,6 +21,12 @@ def test_what_is_worse_in_everything_is_beaten():
     assert [spot.label for spot in undominated(spots)] == ["A", "B"]
 
 
+def test_a_simpler_spot_is_not_beaten_where_that_counts():
+    spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0)]
+    many, few = (replace(spot, technique_count=3 - at) for at, spot in enumerate(spots))
+    assert undominated([many, few]) == (many, few)
+
+
 def test_a_cheaper_spot_is_not_beaten():
     spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0, cost=0.5)]
     assert [spot.label for spot in undominated(spots)] == ["A", "B"]
@@ -32,6 +40,18 @@ def test_steps_that_differ_many_times_are_in_logarithms():
     assert (
         "type" not in scatter([a_spot("A", 10.0, 1.0), a_spot("B", 49.0, 2.0)])["layout"]["xaxis"]
     )
+
+
+def test_labels_of_neighbours_are_on_both_sides_but_none_below_the_axis():
+    spots = [a_spot("C", 3.0, 30.0), a_spot("A", 1.0, 70.0), a_spot("B", 2.0, 60.0)]
+    (kept,) = scatter([*spots, a_spot("D", 4.0, 5.0)])["data"]
+    places = dict(zip(kept["text"], kept["textposition"], strict=True))
+    assert places == {
+        "A": "top center",
+        "B": "bottom center",
+        "C": "top center",
+        "D": "top center",
+    }
 
 
 def test_beaten_spots_are_hollow_and_each_capacity_is_a_line():
