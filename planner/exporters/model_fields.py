@@ -134,9 +134,18 @@ OWN_PROGRAMS = "accelerate, hf-trainer, deepspeed, lightning-trainer or torchrun
 def refuse_model(graph: ModelGraph, target: str) -> None:
     """Raise if the target's program trains no such model and takes none from elsewhere.
 
+    verl's models on Megatron-Core are those of `models/mcore/registry.py`, no hybrid among them.
+
     Raises:
         InputError: naming the model, and what it is.
     """
+    if target == "verl-megatron" and graph.is_hybrid:
+        raise InputError(
+            "is a hybrid, and verl has none on Megatron-Core",
+            field="model",
+            value=graph.name,
+            remedy="export to verl, which takes those of transformers on FSDP",
+        )
     trained = TRAINED.get(target)
     kind = model_kind(graph)
     if trained is None or trained.brought_by is not None or _is_of(trained, graph, kind):

@@ -22,7 +22,7 @@ _ACCELERATORS = {
     "v100-32gb": "v100-sxm2-32gb",
     "mi300x": "mi300x-192gb",
 }
-_OF_THE_CLOUD = ("infra", "cloud", "region", "zone", "network_tier", "memory")
+_OF_THE_CLOUD = ("infra", "cloud", "region", "zone", "network_tier", "memory", "accelerator_args")
 _INSTANCE_KEYS = ("InstanceType", "machineType", "vmSize", "instance_type")
 
 
@@ -58,6 +58,8 @@ def cluster_from_skypilot(fields: Mapping[str, Any], *, source: str) -> Discover
         node = Node(name=source, device=device, device_count=devices)
     if resources.get("use_spot"):
         notes = [*notes, "use_spot: nodes that are taken away are not priced"]
+    if fields.get("service"):
+        notes = [*notes, "service: the nodes of one replica are planned for"]
     beside = [name for name in _OF_THE_CLOUD if resources.get(name) is not None]
     if beside and not isinstance(instance, str):
         said = "network and host memory are the device's usual ones, whatever is said of"

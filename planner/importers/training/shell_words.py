@@ -24,6 +24,7 @@ _ASSIGNMENT = re.compile(
     re.MULTILINE,
 )
 _VARIABLE = re.compile(rf"\$(?:(\w+)|\{{(\w+)(?::?[-=]({_DEFAULT}))?\}})")
+_EXPR = re.compile(r"\$\(expr ([^()\n]*)\)|`expr ([^`\n]*)`")
 _ARITHMETIC = re.compile(r"\$\(\(([\d\s+*/%()<>-]{1,200})\)\)")
 _HERE_DOCUMENT = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?^\s*\2[ \t]*$", re.MULTILINE | re.DOTALL
@@ -69,6 +70,7 @@ def shell_words(text: str, *, source: str) -> ShellWords:
         DocumentError: if quotes are open.
     """
     joined = text.replace("\r\n", "\n").replace("\\\n", " ")
+    joined = _EXPR.sub(lambda m: f"$(({(m[1] or m[2]).replace(chr(92), '')}))", joined)
     known, assumptions = _known(joined)
     known = {**slurm_variables(text), **known}
     whole = _substituted(_with_ends(joined), known)

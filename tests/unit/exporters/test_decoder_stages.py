@@ -121,7 +121,6 @@ def test_pipelines_behind_towers_are_read_back(target: str, counts: tuple[int, .
         ("nemotron-h-56b", "nanotron", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "nemo", (16, 16, 16, 16), "have 29, 30, 29, 30"),
         ("nemotron-h-56b", "nemo-rl-megatron", (16, 16, 16, 16), "have 29, 30, 29, 30"),
-        ("nemotron-h-56b", "verl-megatron", (32, 32), "118 in 64 blocks"),
         ("qwen2-vl-7b", "nemo-rl-megatron", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
     ],
 )

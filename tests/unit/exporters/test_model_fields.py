@@ -240,3 +240,10 @@ def test_a_hybrid_of_layers_without_letters_has_no_pipeline_in_megatron() -> Non
     )
     with pytest.raises(InputError, match="its stages are of whole layers"):
         export(plan, "megatron-lm")
+
+
+def test_verl_has_no_hybrid_on_megatron_core_however_it_is_split() -> None:
+    plan = plan_of(Strategy(data_parallel_shard_degree=8), model="nemotron-h-56b")
+    with pytest.raises(InputError, match="verl has none on Megatron-Core") as refused:
+        export(plan, "verl-megatron")
+    assert refused.value.field == "model"

@@ -254,6 +254,13 @@ def test_what_a_skypilot_task_says_of_its_cloud_beside_accelerators_is_told():
     assert said in notes
 
 
+def test_a_skypilot_services_replicas_are_told_to_be_planned_one_by_one():
+    text = "resources: {accelerators: 'H100:8'}\nservice: {replicas: 2}\n"
+    found = cluster_from_output(text.encode(), source="it")
+    assert found.cluster.device_count == 8
+    assert any(note.startswith("service: ") for note in found.notes)
+
+
 RAY = """
 max_workers: {bound}
 available_node_types:

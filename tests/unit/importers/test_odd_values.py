@@ -110,7 +110,13 @@ def test_a_default_that_shells_and_primus_read_in_two_ways_is_refused():
 
 @pytest.mark.parametrize(
     ("arithmetic", "found"),
-    [("$((2**12))", 4096), ("$((1<<11))", 2048), ("$((2 ** (8 + 2) * 3))", 3072)],
+    [
+        ("$(expr 8192 / 2)", 4096),
+        ("`expr 512 \\* 4`", 2048),
+        ("$((2**12))", 4096),
+        ("$((1<<11))", 2048),
+        ("$((2 ** (8 + 2) * 3))", 3072),
+    ],
 )
 def test_powers_and_shifts_of_the_shell_are_done(arithmetic, found):
     script = f"SEQ={arithmetic}\npython pretrain_gpt.py --micro-batch-size 1 --seq-length $SEQ\n"

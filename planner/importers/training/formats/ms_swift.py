@@ -31,6 +31,10 @@ _LORA = {
     "freeze_vit": "frozen_tower",
 }
 _FROZEN = {
+    "vit_gradient_checkpointing": "the tower is priced as checkpointed like the decoder",
+    "teacher_model": "the teacher is not priced, the training step is",
+    "mtp_num_layers": "layers of further tokens are not priced",
+    "mtp_num_layers=1": "layers of further tokens are not priced",
     "freeze_llm": "all of it is priced as trained",
     "freeze_aligner": "it is priced as trained",
 }
@@ -44,7 +48,14 @@ _BESIDE = f"""
     check_model create_checkpoint_symlink report_to attn_impl_version custom_register_path
     external_plugins beta loss_type ref_model response_length_limit padding_side
     quant_method_type bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant
-    resume_only_model swanlab_project add_version use_chat_template agent_template max_epochs
+    use_vllm vllm_mode vllm_gpu_memory_utilization vllm_max_model_len vllm_tensor_parallel_size
+    vllm_server_host vllm_server_port vllm_data_parallel_size vllm_server_pass_dataset
+    vllm_enable_lora sleep_level max_completion_length reward_funcs temperature top_p top_k
+    log_completions overlong_filter dynamic_sample epsilon epsilon_high num_iterations
+    steps_per_generation importance_sampling_level multi_turn_scheduler max_turns rpo_alpha lmbda
+    enable_thinking offload_model offload_optimizer offload_bridge to_cached_dataset
+    cached_val_dataset resume_only_model swanlab_project
+    add_version use_chat_template agent_template max_epochs
     no_initialization load_safetensors save_safetensors merge_lora mcore_model hf_model
     """
 MS_SWIFT = Format(
