@@ -37,6 +37,8 @@ from planner.validation.comparison import Pair, compare
 from planner.validation.subsets import SUBSETS
 
 Floats = NDArray[np.float64]
+ChipStack = tuple[tuple[float, ...], Stack]
+"""A chip, as its peaks are, and the stack on it."""
 
 _COVERAGE = 0.8
 _GRID = np.arange(0.0, 1.0, 0.005)
@@ -52,7 +54,7 @@ class Known:
     error: float
     shipped: float
     adapted: bool
-    pair: tuple[tuple[float, ...], Stack]
+    pair: ChipStack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +65,15 @@ class Widths:
     adapted: float
     unlearnt: float
 
-    def of(self, runs: Sequence[Known], learnt: set[object]) -> Floats:
+    def of(self, runs: Sequence[Known], learnt: set[ChipStack]) -> Floats:
         """Return the half widths of runs, `learnt` being pairs of chip and stack."""
         own = np.array([self.adapted if run.adapted else self.plain for run in runs])
-        return np.hypot(own, [0.0 if run.pair in learnt else self.unlearnt for run in runs])
+        more = np.array([0.0 if run.pair in learnt else self.unlearnt for run in runs])
+        return np.asarray(np.hypot(own, more))
 
 
-def pair_of(device: str, stack: Stack) -> tuple[tuple[float, ...], Stack]:
-    """Return the chip, as its peaks are, and the stack on it."""
+def pair_of(device: str, stack: Stack) -> ChipStack:
+    """Return the chip of a device, and the stack on it."""
     peaks = device_profile(device).peak_tflop_per_second
     return tuple(peaks[precision] for precision in Precision), stack
 
@@ -125,7 +128,8 @@ def _quantile(runs: Sequence[Known], *, plain: float) -> float:
     errors = np.array([run.error for run in runs])
     order = np.argsort(errors)
     reached = np.cumsum(_alike(runs)[order])
-    return float(errors[order][min(np.searchsorted(reached, _COVERAGE), len(runs) - 1)])
+    place = min(int(np.searchsorted(reached, _COVERAGE)), len(runs) - 1)
+    return float(errors[order][place])
 
 
 def _alike(runs: Sequence[Known]) -> Floats:
@@ -134,7 +138,7 @@ def _alike(runs: Sequence[Known]) -> Floats:
     return np.array([1.0 / counts[run.source] / len(counts) for run in runs])
 
 
-def _pairs(runs: Iterable[Known], *, without: str) -> set[object]:
+def _pairs(runs: Iterable[Known], *, without: str) -> set[ChipStack]:
     return {run.pair for run in runs if run.source != without}
 
 

@@ -31,10 +31,10 @@ from planner.cost.learnt import Learnt
 from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntRun
 
 DEGREES_OF_FREEDOM = 1.9
-"""d: the likeliest of 17 published grids (`python -m benchmarks.spread`), of which Q / (m - 1) goes
-from 0.03 to 1.7. The scale that is likeliest with it is 0.46: intervals of published runs are of
-other jobs and teams too. It is left at 1, so that nothing is narrower than stated before trials say
-so."""
+"""d: the likeliest of 17 published grids (`python -m benchmarks.spread`; 2.0 with the widths of
+decision 0027), of which Q / (m - 1) goes from 0.07 to 5.6. The scale that is likeliest with it is
+0.47: intervals of published runs are of other jobs and teams too. It is left at 1, so that nothing
+is narrower than stated before trials say so."""
 
 KNOWN_BY = 3
 """Trials from which on r is known: two differences say whether they are alike."""
