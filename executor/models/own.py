@@ -30,6 +30,7 @@ from executor.models.declaration import (
     Shapes,
     part,
 )
+from executor.models.feature_local import is_feature_local
 from executor.models.file_names import FileNames
 from executor.models.first_values import DrawnValues, FirstValues
 from executor.models.forward_inputs import ForwardInputs
@@ -45,7 +46,8 @@ from planner.schema.strategy import ContextParallelKind
 class Declaration:
     """What a module says of itself: paths of its parts, and of the linears inside a block.
 
-    `column` linears split their outputs over tensor-parallel ranks, `row` linears their inputs.
+    `column` linears split their outputs over tensor-parallel ranks, `row` linears their inputs;
+    forward treats heads or features apart between them, which is checked by trying it.
     `norms` treat each token alone. `gathered` modules need the whole sequence: path to the name of
     the argument, `None` where it is the only one; left out, they are the parents of `column`. All
     else treats each token alone, where ranks split sequences: this is checked by trying a forward.
@@ -53,8 +55,8 @@ class Declaration:
 
     `tell_sequence_part(module, part)` is called where ranks share sequences, and says that nothing
     but torch's `scaled_dot_product_attention`, in every block, looks at more than one token, which
-    is checked as above where there is a `head`. A
-    module that knows positions takes those of its tokens from `part.positions(length, device)`.
+    is checked as above where there is a `head`. A module that knows positions takes those of its
+    tokens from `part.positions(length, device)`.
 
     `inputs` are names of forward's arguments with a default, such as masks, that batches have and a
     pipeline's parts are to get; those without a default are known.
@@ -171,6 +173,7 @@ class OwnModel:
         if sequence_parallel:
             self._check_covered()
             self._check_token_local()
+        self._check_feature_local(degree)
 
     def pipelined(self, example: torch.Tensor) -> OwnChain:
         """Return the module as a chain that can lose parts; `example` is an input on meta.
@@ -279,18 +282,47 @@ class OwnModel:
     def _is_token_local(self, gathering: Sequence[str], *, tell: Tell | None = None) -> bool:
         """Return unless each token is known to need others outside of what may look at them."""
         own = self.declaration
-        if own.head is None:
+        if own.head is None or own.embedding is None:
             return True
         inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
         found = is_token_local(
             self.module,
             gathering,
+            embedding=own.embedding,
             head=own.head,
             token_count=self._shapes().vocabulary_size,
             others=inputs.others,
             tell=tell,
         )
         return found is not False
+
+    def _check_feature_local(self, degree: int) -> None:
+        """Raise if a rank's part of what column linears put out is known to need the others'."""
+        own = self.declaration
+        blocks = [f"{own.blocks}.{index}" for index in range(len(self._blocks()))]
+        column, row = (
+            [f"{block}.{path}" for block in blocks for path in paths]
+            for paths in (own.column, own.row)
+        )
+        inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
+        found = is_feature_local(
+            self.module,
+            degree,
+            column=column,
+            row=row,
+            head=str(own.head),
+            token_count=self._shapes().vocabulary_size,
+            others=inputs.others,
+        )
+        if found is False:
+            raise UnsupportedPlanError(
+                f"gives each rank a part of what {', '.join(own.column)} put out, and forward "
+                f"needs all of it before {', '.join(own.row)}",
+                field="strategy.tensor_parallel_degree",
+                value=degree,
+                remedy="treat each head, or each feature, alone, or plan with "
+                "tensor_parallel_degree limited to 1",
+            )
 
     def _check_token_local(self) -> None:
         """Raise if what ranks do with their own tokens alone is known to need others' too."""

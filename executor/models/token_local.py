@@ -30,10 +30,11 @@ Stub = Callable[..., Any]
 Tell = Callable[[nn.Module, SequencePart], None]
 
 
-def is_token_local(
+def is_token_local(  # noqa: PLR0913 - what of a module is known
     module: nn.Module,
     gathering: Collection[str] = (),
     *,
+    embedding: str,
     head: str,
     token_count: int,
     others: Collection[str] = (),
@@ -42,57 +43,52 @@ def is_token_local(
     """Return whether what comes to `head` depends on each token alone.
 
     Others are looked at by torch's `scaled_dot_product_attention` and `gathering` modules.
-    `token_count` is how many tokens the embedding knows; `others` are further inputs of forward, as
-    masks are. A module that knows places is `tell`ed its part. `None` where its forward cannot be
-    tried so.
+    `token_count` is how many tokens the `embedding` knows; `others` are further inputs of forward,
+    as masks are. Behind the embedding a rank has its own tokens, and in front of it where a module
+    is `tell`ed which they are. `None` where its forward cannot be tried so.
     """
     generator = torch.Generator().manual_seed(0)
     tensors = (*module.named_parameters(), *module.named_buffers())
-    values = {name: _hankel(item, generator) for name, item in tensors}
+    values = {name: hankel(item, generator) for name, item in tensors}
     tokens = torch.randint(token_count, (1, _LENGTH), generator=generator)
 
-    def at_head(given: torch.Tensor, part: SequencePart) -> torch.Tensor:
-        named = {name: torch.zeros_like(given) for name in others}
-        if tell is not None:
+    def at_head(stub: Stub, part: SequencePart) -> torch.Tensor:
+        stubs = dict.fromkeys(gathering, stub)
+        given = tokens
+        if tell is None:
+            stubs[embedding] = partial(_embedded, module.get_submodule(embedding), part)
+        else:
             tell(module, part)
+            given = part.of(tokens)
+        named = {name: torch.zeros_like(given) for name in others}
         try:
-            functional_call(module, values, (given,), named)
-        except _AtHeadError as reached:
+            with stubbed(module, stubs, head), _Attention(), torch.no_grad():
+                functional_call(module, values, (given,), named)
+        except AtHeadError as reached:
             return reached.hidden
+        finally:
+            if tell is not None:
+                tell(module, SequencePart())
         raise ValueError(head)
 
-    try:
-        for stub in (_hand_on, _hand_on_beside):
-            stubs = dict.fromkeys(gathering, stub)
-            with _stubbed(module, stubs, head), _Attention(), torch.no_grad():
-                found = _is_of_halves(at_head, tokens)
-            if found is not None:
-                return found
-    finally:
-        if tell is not None:
-            tell(module, SequencePart())
-    return None
+    tried = (_is_of_halves(partial(at_head, stub)) for stub in (_hand_on, _hand_on_beside))
+    return next((found for found in tried if found is not None), None)
 
 
-def _is_of_halves(
-    at_head: Callable[[torch.Tensor, SequencePart], torch.Tensor], tokens: torch.Tensor
-) -> bool | None:
-    """Return whether what comes of `tokens` is what comes of their halves, `None` if not known."""
+def _is_of_halves(at_head: Callable[[SequencePart], torch.Tensor]) -> bool | None:
+    """Return whether what comes of tokens is what comes of their halves, `None` if not known."""
     try:
-        whole = at_head(tokens, SequencePart())
-        halves = [
-            at_head(half, SequencePart(index=index, count=2))
-            for index, half in enumerate(tokens.chunk(2, dim=1))
-        ]
+        whole = at_head(SequencePart())
+        halves = [at_head(SequencePart(index=index, count=2)) for index in range(2)]
     except OF_NO_USE:
         return None
-    if whole.shape[:2] != tokens.shape:
+    if whole.shape[:2] != (1, _LENGTH):
         return False
     difference = float((whole - torch.cat(halves, dim=1)).norm() / whole.norm())
     return difference < _LARGEST_DIFFERENCE if math.isfinite(difference) else None
 
 
-class _AtHeadError(Exception):
+class AtHeadError(Exception):
     """What comes to the head; what is behind it has whole sequences again."""
 
     def __init__(self, hidden: torch.Tensor) -> None:
@@ -115,7 +111,7 @@ class _Attention(TorchFunctionMode):
 
 
 def _at_head(hidden: torch.Tensor) -> torch.Tensor:
-    raise _AtHeadError(hidden)
+    raise AtHeadError(hidden)
 
 
 def _hand_on(hidden: torch.Tensor, *_given: Any, **_named: Any) -> torch.Tensor:
@@ -127,13 +123,18 @@ def _hand_on_beside(hidden: torch.Tensor, *_given: Any, **_named: Any) -> Any:
     return hidden, None
 
 
+def _embedded(embedding: nn.Module, part: SequencePart, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the vectors of a rank's tokens."""
+    return part.of(functional.embedding(tokens, embedding.weight))  # type: ignore[arg-type]
+
+
 def _spread(width: int, inputs: torch.Tensor) -> torch.Tensor:
     """Return `width` numbers of a token, of those that it has."""
     return inputs[..., torch.arange(width) % inputs.shape[-1]]
 
 
 @contextmanager
-def _stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterator[None]:
+def stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterator[None]:
     """Let modules do what their stubs do, by their paths, and linears little; none draws."""
     was_training = {item: item.training for item in module.modules()}
     linears = (item for item in module.modules() if type(item) is nn.Linear)
@@ -155,7 +156,7 @@ def _stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterato
         torch.backends.mha.set_fastpath_enabled(is_fused)
 
 
-def _hankel(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def hankel(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return numbers of the shape of `tensor`, in fp64 if it has floating point."""
     if not tensor.is_floating_point():
         return tensor.new_zeros((), device="cpu").expand(tensor.shape)

@@ -42,7 +42,7 @@ class Model(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return logits."""
-        hidden = self.between(self.embed(tokens))
+        hidden = self.between(self.embed(tokens)) + tokens.sum()  # whole, as all ranks have them
         mixed = self.mix(self.norm(hidden))
         if self.has_cache:
             mixed, _ = mixed
@@ -66,7 +66,7 @@ def test_what_needs_other_tokens_is_found(case: str, has_cache: bool) -> None:
     between, expected = CASES[case]
     with torch.device("meta"):
         model = Model(between, has_cache=has_cache)
-    found = is_token_local(model, ["mix"], head="head", token_count=11)
+    found = is_token_local(model, ["mix"], embedding="embed", head="head", token_count=11)
     assert found is expected
     assert model.training
     assert model.mix.forward.__func__ is Mixing.forward  # type: ignore[attr-defined]
@@ -96,8 +96,15 @@ def test_torchs_attention_may_look_at_others_where_places_are_told(case: str) ->
     with torch.device("meta"):
         model = Attending(between)
     found = is_token_local(
-        model, head="head", token_count=11, tell=lambda item, part: setattr(item, "part", part)
+        model,
+        embedding="embed",
+        head="head",
+        token_count=11,
+        tell=lambda item, part: setattr(item, "part", part),
     )
     assert found is expected
     assert model.part == SequencePart()
-    assert is_token_local(model, head="head", token_count=11) is False
+    untold = is_token_local(
+        model, embedding="embed", head="head", token_count=11, tell=lambda *_given: None
+    )
+    assert untold is False
