@@ -29,3 +29,17 @@ def _changed(stage: Stage, change: Change) -> Stage:
             groups.append(group.model_copy(update=update))
             place += 1
     return stage.model_copy(update={"layers": tuple(groups)})
+
+
+def evenly(strategy: Strategy, block_count: int, batch: int) -> Strategy:
+    """Return the strategy, treated alike everywhere, with blocks spread evenly."""
+    group = (strategy.stages or ())[0].layers[0]
+    spread = strategy.model_copy(
+        update={
+            "stages": None,
+            "zero_stage": group.zero_stage,
+            "activation_checkpointing": group.activation_checkpointing,
+            "offload": group.offload,
+        }
+    )
+    return canonical(spread.resolved(block_count=block_count, global_batch_size=batch))

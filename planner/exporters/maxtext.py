@@ -12,6 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import gcd
 
+from planner.exporters.blocks import evenly
 from planner.exporters.canonical import layer_groups
 from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
@@ -73,7 +74,7 @@ def _settled(plan: Plan, target: str) -> Draft:
     draft = with_offload_of_all(
         draft, Offload.OPTIMIZER, why="MaxText's optimizer is offloaded as a whole"
     )
-    return _sharded(draft)
+    return _even(_sharded(draft))
 
 
 def _pipelined(draft: Draft) -> Draft:
@@ -82,8 +83,8 @@ def _pipelined(draft: Draft) -> Draft:
     stages, count = strategy.pipeline_parallel_degree, strategy.micro_batch_count or 1
     if stages == 1:
         return draft
-    alike = {stage.block_count for stage in with_stages_that_it_has(draft).strategy.stages or ()}
-    if len(alike) > 1 or len({run.block for run in graph.runs}) > 1:
+    draft = with_stages_that_it_has(draft)
+    if graph.block_count % stages or len({run.block for run in graph.runs}) > 1:
         raise refusal(
             draft,
             field="pipeline_parallel_degree",
@@ -100,6 +101,20 @@ def _pipelined(draft: Draft) -> Draft:
             remedy=f"plan with limits.micro_batch_sizes so that {stages} divides their number",
         )
     return draft
+
+
+def _even(draft: Draft) -> Draft:
+    """Return the draft with as many blocks on each stage."""
+    strategy, graph = draft.strategy, draft.plan.model.resolved
+    counts = [stage.block_count for stage in strategy.stages or ()]
+    if len(set(counts)) == 1:
+        return draft
+    each = graph.block_count // len(counts)
+    return draft.losing(
+        f"MaxText's stages have {each} blocks each, where the plan's have "
+        f"{', '.join(map(str, counts))}: those with fewer take more memory",
+        evenly(strategy, graph.block_count, draft.plan.job.resolved.global_batch_size or 1),
+    )
 
 
 def _sharded(draft: Draft) -> Draft:

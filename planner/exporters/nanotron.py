@@ -9,7 +9,7 @@ over stages by their compute (`models/base.py`, `build_model`).
 
 from __future__ import annotations
 
-from planner.exporters.canonical import canonical
+from planner.exporters.blocks import evenly
 from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
     Draft,
@@ -26,7 +26,7 @@ from planner.exporters.precision import without_float8
 from planner.exporters.yaml_lines import Fields, yaml_text
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import PipelineSchedule, Strategy
+from planner.schema.strategy import PipelineSchedule
 
 _NUMBERS = {
     Precision.BF16: "bfloat16",
@@ -66,22 +66,8 @@ def _spread(draft: Draft) -> Draft:
     return draft.losing(
         "nanotron spreads blocks over stages by their compute, the head's among it: a stage may "
         "hold others than planned, and its memory with them",
-        _evenly(strategy, graph.block_count, draft.plan.job.resolved.global_batch_size or 1),
+        evenly(strategy, graph.block_count, draft.plan.job.resolved.global_batch_size or 1),
     )
-
-
-def _evenly(strategy: Strategy, block_count: int, batch: int) -> Strategy:
-    """Return the strategy, treated alike everywhere, with blocks spread evenly."""
-    group = (strategy.stages or ())[0].layers[0]
-    spread = strategy.model_copy(
-        update={
-            "stages": None,
-            "zero_stage": group.zero_stage,
-            "activation_checkpointing": group.activation_checkpointing,
-            "offload": group.offload,
-        }
-    )
-    return canonical(spread.resolved(block_count=block_count, global_batch_size=batch))
 
 
 def _fields(draft: Draft) -> Fields:

@@ -398,6 +398,21 @@ def test_maxtext_passes_all_micro_batches_of_a_step_through_its_pipeline_at_once
     assert wanted.items() <= found.items()
 
 
+def test_maxtexts_stages_have_as_many_blocks_each_which_is_told() -> None:
+    counts = (10, 8, 8, 6)
+    stages = [
+        {
+            "stage": i,
+            "layers": [{"first_block": sum(counts[:i]), "block_count": n, "zero_stage": 3}],
+        }
+        for i, n in enumerate(counts)
+    ]
+    strategy = {"pipeline_parallel_degree": 4, "pipeline_schedule": "gpipe", "stages": stages}
+    exported = made("maxtext", {**strategy, "data_parallel_shard_degree": 4})
+    assert yaml.safe_load(exported.files[0].text)["num_layers_per_pipeline_stage"] == 8
+    assert any("where the plan's have 10, 8, 8, 6" in loss for loss in exported.losses)
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "field"),
     [
