@@ -42,6 +42,12 @@ class Row:
         return self.case.run.framework or "not stated"
 
     @property
+    def may_be_of_several_stacks(self) -> bool:
+        """Return whether the stack is not known; a network that is not makes others as well."""
+        own = self.case.job.stack
+        return any(other.job.stack is not own for other in self.case.others)
+
+    @property
     def model(self) -> str:
         """Return the model's name."""
         return self.case.graph.name
@@ -104,7 +110,7 @@ def _by_unknown_program(answers: Iterable[Row | LeftOut]) -> dict[str, list[Row]
     """Return the rows whose stack is not known, by the program that they name."""
     programs: dict[str, list[Row]] = {}
     for answer in answers:
-        if isinstance(answer, Row) and answer.case.others:
+        if isinstance(answer, Row) and answer.may_be_of_several_stacks:
             programs.setdefault(answer.program, []).append(answer)
     return programs
 
@@ -126,7 +132,7 @@ def _closest_stack(rows: Sequence[Row]) -> Stack:
 
 def _read_as(row: Row, read_as: Mapping[str, Stack]) -> Row:
     """Return the row under the stack that its program was found to be closest to."""
-    stack = read_as.get(row.program) if row.case.others else None
+    stack = read_as.get(row.program) if row.may_be_of_several_stacks else None
     cases = (row.case, *row.case.others)
     own = next((case for case in cases if case.job.stack is stack), row.case)
     return replace(row, case=replace(own, others=()))

@@ -41,6 +41,17 @@ def test_runs_of_an_unknown_program_are_priced_under_the_stack_that_is_closest(
     assert [pair[1] for pair in sorting.rows] == [stack]
 
 
+def test_a_network_that_is_not_known_leaves_a_known_program_its_stack() -> None:
+    words = {"interconnect": "NVLink; InfiniBand 100 Gb/s", "step_time_s": 1.0}
+    run = a_run(TORCHTITAN, num_gpus=16, dp=16, gbs=32, mbs=2, **words)
+    assert len(case_of(run).others) == 1
+    for stack in (None, Stack.TORCH):
+        sorting = sorted_rows([run], stack=stack)
+        assert sorting.read_as == {}
+        ((row,),) = sorting.rows.values()
+        assert (row.case.job.stack, row.case.others) == (Stack.TORCH, ())
+
+
 def test_a_stack_that_is_asked_for_is_what_they_are_read_as() -> None:
     sorting = sorted_rows(runs_like(Stack.TORCH, factor=1.0), stack=Stack.DEEPSPEED)
     assert [pair[1] for pair in sorting.rows] == [Stack.DEEPSPEED]
