@@ -29,13 +29,15 @@ from planner.schema.plan import Certificate, ClosedForm, Prediction, Simplicity
 from planner.schema.strategy import PipelineSchedule, Strategy
 from planner.space.complexity import features
 
-FINALISTS = 8
+FINALISTS = 32
 """Kinds of plans that are simulated at most."""
+_CLOSE_RATIO = 0.005
+"""How far a kind's plan may be from the least closed form of its kind to be simulated first."""
 _SCHEDULE = "pipeline_schedule"
 _KIND = (*DEGREES, _SCHEDULE, "virtual_pipeline_degree")
 _TOO_LONG_RATIO = 0.03
 """How much longer than its simulated step a closed form may be (docs/decisions/0005)."""
-_SHARE_RATIO = 0.5
+_SHARE_RATIO = 0.8
 """How much of the time left plans of other kinds get: the rest is for the simplest plan."""
 _SCHEDULES_SHARE_RATIO = 0.25
 """How much of that other schedules get; not measured over cases (docs/planning-speed.md)."""
@@ -83,6 +85,11 @@ class _Race:
         """Simulate a plan; return from which closed form on none needs to be known from then on."""
         self.enter(group)
         return self.enough_seconds
+
+    def all_after(self, group: Group) -> float:
+        """Simulate a plan, after which all others need to be known still."""
+        self.enter(group)
+        return float("inf")
 
     def enter(self, group: Group) -> None:
         """Simulate the best plan of a kind.
@@ -214,38 +221,65 @@ def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: flo
     is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
     if not is_longer or race.enough_seconds <= bound or job.objective is Objective.MEMORY:
         return race
-    _race_schedules(race, inquiry, share_ratio=_SCHEDULES_SHARE_RATIO * share_ratio)
+    first, share = race.fastest, _SCHEDULES_SHARE_RATIO * share_ratio
+    for tolerance in (_CLOSE_RATIO, 0.0):
+        _race_schedules(race, first, inquiry, tolerance_ratio=tolerance, share_ratio=share)
     is_known = bound >= found.step_seconds * (1.0 - RELATIVE_TOLERANCE)
-    answer = inquiry.search(
-        request,
-        cutoff_seconds=race.cutoff_seconds,
-        groups=Groups(
-            count=FINALISTS - is_known,
-            by=_KIND,
-            settle=race.enough_after,
-            enough_seconds=race.enough_seconds,
-            known=_kind(found.strategy) if is_known else None,
-        ),
-        share_ratio=share_ratio,
-    )
+    known = _kind(found.strategy) if is_known else None
+    _race_kinds(race, inquiry, known, tolerance_ratio=_CLOSE_RATIO, share_ratio=share_ratio / 2.0)
+    answer = _race_kinds(race, inquiry, known, tolerance_ratio=0.0, share_ratio=share_ratio)
     race.left_seconds = max(bound, _left(answer))
-    race.enter_all(answer, inquiry)
     return race
 
 
-def _race_schedules(race: _Race, inquiry: Inquiry, *, share_ratio: float) -> None:
-    """Simulate the best plan of each other schedule.
+def _race_kinds(
+    race: _Race,
+    inquiry: Inquiry,
+    known: tuple[object, ...] | None,
+    *,
+    tolerance_ratio: float,
+    share_ratio: float,
+) -> Found | NotFound:
+    """Simulate plans near the least closed form of their kind; return what the search says."""
+    answer = inquiry.search(
+        race.request,
+        cutoff_seconds=race.cutoff_seconds,
+        groups=Groups(
+            count=FINALISTS - (known is not None),
+            by=_KIND,
+            settle=race.enough_after,
+            enough_seconds=race.enough_seconds,
+            tolerance_ratio=tolerance_ratio,
+            known=known,
+        ),
+        share_ratio=share_ratio,
+    )
+    race.enter_all(answer, inquiry)
+    return answer
+
+
+def _race_schedules(
+    race: _Race,
+    first: Finalist,
+    inquiry: Inquiry,
+    *,
+    tolerance_ratio: float,
+    share_ratio: float,
+) -> None:
+    """Simulate the best plan of each schedule but the first plan's, below the latter's step.
 
     Forms of some schedules are too short, and of others too long: more kinds of one may come before
     all of another than can be simulated.
     """
     answer = inquiry.search(
         race.request,
-        cutoff_seconds=race.cutoff_seconds,
+        cutoff_seconds=first.step_seconds * (1.0 + _TOO_LONG_RATIO),
         groups=Groups(
             count=len(PipelineSchedule),
             by=(_SCHEDULE,),
-            known=(race.fastest.strategy.pipeline_schedule,),
+            settle=race.all_after,
+            tolerance_ratio=tolerance_ratio,
+            known=(first.strategy.pipeline_schedule,),
         ),
         share_ratio=share_ratio,
     )

@@ -48,7 +48,6 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.bound_tightening import Reduction, reduction
 from planner.ilp.cut_point_graph import (
     Cutter,
     Moves,
@@ -65,9 +64,8 @@ from planner.ilp.cut_point_graph import (
     sums_through,
     with_loads,
 )
-from planner.ilp.engine import Effort, Outcome, TooManyError
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
-from planner.ilp.lagrangian_bound import scaled
+from planner.ilp.lagrangian_bound import Reduction, reduction, scaled
 from planner.ilp.lagrangian_decomposition import (
     Bounded,
     Box,
@@ -81,6 +79,7 @@ from planner.ilp.lagrangian_decomposition import (
     rank_of,
     step_of,
 )
+from planner.ilp.problem import Effort, Outcome, TooManyError
 from planner.ilp.settings import (
     CUTS_TRIED,
     CUTS_TRIED_FIRST,
@@ -1032,6 +1031,17 @@ def branching_of(
     if left is None:
         return nothing(instance, cutoff_seconds)
     return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds)
+
+
+def relaxed_branching_of(instance: Instance, *, cutoff_seconds: float) -> Branching | None:
+    """Return the same with every cut at the least that it adds anywhere, if cuts differ by place.
+
+    There are fewer loads without edges. The step of its best plan is a bound, and not the plan's.
+    """
+    if instance.extras is None:
+        return None
+    alike = placed(instance, everywhere(instance))
+    return branching_of(alike, cutoff_seconds=cutoff_seconds)
 
 
 def _linked_loads(instance: Instance, reduced: Reduction, *, limit: float) -> Linked | None:

@@ -167,7 +167,7 @@ def _rank(
 def _affordable(columns: Columns, held: Integers, limits: Floats, *, capacity: float) -> Integers:
     """Return how many layers each column can have beside the least of all others, [columns].
 
-    As R2 of `planner.ilp.bound_tightening`, for what is held and at some prices of memory. `limits`
+    As R2 of `planner.ilp.lagrangian_bound`, for what is held and at some prices of memory. `limits`
     are of the fills, paces and ends.
     """
     own = [np.flatnonzero(columns.kind == kind) for kind in np.unique(columns.kind)]

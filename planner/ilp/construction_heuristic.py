@@ -24,6 +24,8 @@ from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
 from planner.ilp.settings import (
     HEURISTIC_ROUNDS,
+    LEAN_TRANSIENTS,
+    NEVER,
     TINY,
 )
 from planner.ilp.stage_loads import at_cuts
@@ -92,12 +94,19 @@ class _Columns:
         return least, target
 
 
-def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
+def filled(
+    instance: Instance,
+    ranks: Integers,
+    held: Integers,
+    *,
+    transient_most: float = float("inf"),
+) -> Filling:
     """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row.
 
     Omega weighs one over the number of ranks beside fill: what is right where all are as slow.
+    Choices of larger transients than `transient_most` are taken where a kind has no others alone.
     """
-    columns = _columns(instance)
+    columns = _columns(instance, transient_most)
     counts = _cheapest(columns, ranks, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
     host = instance.host_capacity_bytes[ranks]
@@ -118,15 +127,16 @@ def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
     )
 
 
-def _columns(instance: Instance) -> _Columns:
+def _columns(instance: Instance, transient_most: float) -> _Columns:
     kinds = instance.kinds
+    transient = np.concatenate([kind.transient for kind in kinds], axis=1)
     omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
     fill = np.concatenate([kind.fill for kind in kinds], axis=1)
     return _Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        cost=omega / instance.stage_count + fill,
+        cost=np.where(transient <= transient_most, omega / instance.stage_count + fill, NEVER),
         memory=np.concatenate([kind.memory for kind in kinds], axis=1),
-        transient=np.concatenate([kind.transient for kind in kinds], axis=1),
+        transient=transient,
         host=np.concatenate([kind.host for kind in kinds], axis=1),
     )
 
@@ -181,17 +191,38 @@ def _moved(
 Tried = tuple[float, Assignment]
 
 
-def heuristic_assignment(instance: Instance) -> Tried | None:
-    """Return the best step found with its assignment, or None where nothing tried fits."""
+def heuristic_assignment(instance: Instance, *, is_thorough: bool = False) -> Tried | None:
+    """Return the best step found with its assignment, or None where nothing tried fits.
+
+    Where it `is_thorough`, more is tried before it is none.
+    """
+    best = _best(instance, _by_cuts(instance))
+    if best is None and is_thorough:
+        return _best(instance, _with_less_transients(instance))
+    return best
+
+
+def _best(instance: Instance, assignments: Iterator[Assignment]) -> Tried | None:
     best: Tried | None = None
-    for assignment in _by_cuts(instance):
+    for assignment in assignments:
         evaluation = evaluate(instance, assignment)
         if fits(instance, evaluation) and (best is None or evaluation.step_seconds < best[0]):
             best = (evaluation.step_seconds, assignment)
     return best
 
 
-def _by_cuts(instance: Instance) -> Iterator[Assignment]:
+def _with_less_transients(instance: Instance) -> Iterator[Assignment]:
+    """Yield fillings by the choices of transients under several limits.
+
+    A choice that takes little memory but for its transient is no use beside one that takes much.
+    """
+    each = [instance.kinds[k].transient.max(axis=0) for k in instance.free_kinds]
+    levels = np.unique(np.concatenate(each))
+    for share in np.linspace(1.0, 0.0, LEAN_TRANSIENTS + 1)[1:]:
+        yield from _by_cuts(instance, float(np.quantile(levels, share)))
+
+
+def _by_cuts(instance: Instance, transient_most: float = float("inf")) -> Iterator[Assignment]:
     """Yield fillings of balanced cuts, by the paces of the blocks at several prices of memory."""
     seen: set[tuple[int, ...]] = set()
     for pace in block_paces(instance):
@@ -199,27 +230,26 @@ def _by_cuts(instance: Instance) -> Iterator[Assignment]:
             if cuts is None or cuts in seen:
                 continue
             seen.add(cuts)
-            filling = filling_of_cuts(instance, cuts)
+            filling = filling_of_cuts(instance, cuts, transient_most)
             if filling.fits.all():
                 yield Assignment(counts=filling.counts, cuts=cuts)
 
 
-def filling_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> Filling:
+def filling_of_cuts(
+    instance: Instance, cuts: tuple[int, ...], transient_most: float = float("inf")
+) -> Filling:
     """Return choices for what the ranks hold between the cuts, with what these add."""
-    instance = at_cuts(instance, cuts)
-    held = pinned_layers(instance)
-    prefix = instance.prefix_counts
-    for j, rank in enumerate(instance.holders):
-        held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
-    return filled(instance, np.arange(instance.stage_count), held)
+    instance, ranks = at_cuts(instance, cuts), np.arange(instance.stage_count)
+    return filled(instance, ranks, _held(instance, cuts), transient_most=transient_most)
 
 
-def pinned_layers(instance: Instance) -> Integers:
-    """Return the pinned layers on every rank, [stages, kinds]."""
+def _held(instance: Instance, cuts: tuple[int, ...]) -> Integers:
+    """Return the layers that the ranks hold between the cuts, [stages, kinds]."""
     held = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
     for k, kind in enumerate(instance.kinds):
         if kind.pinned_stage is not None:
             held[kind.pinned_stage, k] = 1
+    np.add.at(held, np.array(instance.holders), np.diff(instance.prefix_counts[list(cuts)], axis=0))
     return held
 
 

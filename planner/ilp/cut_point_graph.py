@@ -61,9 +61,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.engine import TooManyError
 from planner.ilp.instance import CutExtras, Instance, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, everything, scaled
+from planner.ilp.problem import TooManyError
 from planner.ilp.settings import (
     CELLS_AT_ONCE,
     CUTS_TRIED,

@@ -35,9 +35,9 @@ import numpy as np
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.construction_heuristic import balanced_cuts, cuts_under
 from planner.ilp.cut_point_graph import best_loads, cuts_with_loads, least_maximum, steps_of
-from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
+from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.settings import (
     LEAN_CUT_RATIOS,
     LOAD_SUMS,

@@ -39,7 +39,7 @@ Numbers (indices [r,k,s] are left out of tau, phi, u, mem, w and h)
     d1, d2[j,c]  bytes it adds on r(j) and on r(j+1)       bytes            .first_, .second_bytes
 What a cut adds is beyond its cheapest place, and is nothing where `extras` is None.
 
-Of `planner.ilp.bound_tightening`, which cuts off no plan below the cutoff Z and turns programs that
+Of `planner.ilp.lagrangian_bound`, which cuts off no plan below the cutoff Z and turns programs that
 take minutes into ones that take less than a second:
     most[r,k,s]        most layers; of a pinned kind 1 at the most on its rank and 0 on all others
     lo_r, hi_r         window of rank r: its blocks, of all free kinds together
@@ -116,8 +116,8 @@ import numpy as np
 
 from planner.cost.configuration import Configuration
 from planner.cost.schedule import Holding, in_flight, peak_holdings
-from planner.ilp.bound_tightening import Reduction
 from planner.ilp.instance import Instance
+from planner.ilp.lagrangian_bound import Reduction
 from planner.ilp.settings import (
     SOLVER_ROW_TOLERANCE,
 )

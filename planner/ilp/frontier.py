@@ -30,11 +30,10 @@ from numpy.typing import NDArray
 from planner.cost.configuration import Choice, Configurations, Floats, Integers
 from planner.cost.price_list import PriceList
 from planner.ilp.branch_and_bound import Branching
-from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import Pricing
-from planner.ilp.problem import ONE_GROUP, Group, Groups, Problem
+from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
 from planner.ilp.settings import (
     FINE_ROUNDING,
     PROOF_TOLERANCE,
@@ -133,6 +132,7 @@ class Frontier:
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
+    closed_groups: set[int] = field(default_factory=set)
     _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
     _quick: Line = field(init=False)
@@ -165,8 +165,8 @@ class Frontier:
         """Return the step of the best plan, inf without any."""
         return min((best.step_seconds for best in self.best.values()), default=float("inf"))
 
-    def settled(self, key: float) -> list[Best]:
-        """Return the best plans that nothing left of their groups beats, best first.
+    def settled(self, key: float, tolerance_ratio: float) -> list[Best]:
+        """Return the best plans that nothing left of their groups beats by more, best first.
 
         Whatever waits in the heap has this key at least.
         """
@@ -175,7 +175,7 @@ class Frontier:
             group = self.groups[index]
             least[group] = min(self.keys[index], least.get(group, key))
         order = sorted(self.best.items(), key=lambda item: (item[1].step_seconds, item[1].index))
-        below = 1.0 - PROOF_TOLERANCE
+        below = 1.0 - max(PROOF_TOLERANCE, tolerance_ratio)
         return [b for group, b in order if b.step_seconds * below <= least.get(group, key)]
 
     def limit_seconds(self) -> float:
@@ -186,6 +186,8 @@ class Frontier:
 
     def limit_of(self, index: int) -> float:
         """Return the step that a plan of this configuration must be below to matter."""
+        if self.groups[index] in self.closed_groups:
+            return 0.0
         own = self.best.get(self.groups[index])
         known = float("inf") if own is None else own.step_seconds
         return min(self.limit_seconds(), known)
@@ -194,6 +196,7 @@ class Frontier:
         """Return the same for many configurations."""
         limit = self.limit_seconds()
         own = {group: min(limit, best.step_seconds) for group, best in self.best.items()}
+        own |= dict.fromkeys(self.closed_groups, 0.0)
         return [own.get(self.groups[index], limit) for index in indices]
 
     def offer(
@@ -352,7 +355,7 @@ class Frontier:
 
     def least_left(self) -> float:
         """Return the least key that waits or is open, inf where none does."""
-        others = [*self.left_open, *self.waiting]
+        others = [i for i in (*self.left_open, *self.waiting) if self.limit_of(i) > 0.0]
         left = min((self.keys[index] for index in others), default=float("inf"))
         return min(self.next_key(), left)
 
@@ -416,7 +419,6 @@ class State:
         """Return the seconds until the job's limit."""
         return self.deadline - time.perf_counter()
 
-    @property
-    def is_half_over(self) -> bool:
-        """Return whether half of the job's limit has passed."""
-        return self.seconds_left < 0.5 * self.problem.job.limits.solver_seconds
+    def is_past(self, share_ratio: float) -> bool:
+        """Return whether such a share of the job's limit has passed."""
+        return self.seconds_left < (1.0 - share_ratio) * self.problem.job.limits.solver_seconds

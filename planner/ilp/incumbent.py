@@ -23,11 +23,11 @@ from planner.cost.price_list import PriceList
 from planner.cost.schedule import in_flight, peak_holdings
 from planner.cost.step import predict_priced
 from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts
-from planner.ilp.engine import TooManyError
 from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.milp import strategy_of
+from planner.ilp.problem import TooManyError
 from planner.ilp.settings import FEW_KEPT
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy

@@ -55,8 +55,8 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cut_point_graph import Step, best_loads, held_edges, sums_through, with_edges
-from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance, undominated
+from planner.ilp.problem import Effort
 from planner.ilp.settings import (
     FINE_ROUNDING,
     NEVER,
@@ -681,7 +681,7 @@ class Bounded:
 
     @property
     def units(self) -> float:
-        """Return the work of the bound, as `planner.ilp.engine` counts it."""
+        """Return the work of the bound, as `planner.ilp.problem` counts it."""
         cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
         return UNITS_PER_TURN * len(self.ranks) + UNITS_PER_CELL * cells
 

@@ -24,23 +24,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from planner.cost.configuration import Choice, Configuration, Integers
 from planner.errors import SolverError
-from planner.ilp.bound_tightening import reduction
 from planner.ilp.formulation import (
     Formulation,
     Moments,
     Program,
     apart,
+    constant_fill,
     constrain,
     formulate,
 )
 from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
+from planner.ilp.lagrangian_bound import reduction
 from planner.ilp.settings import (
     PROGRAM_NODES,
     PROGRAM_TIGHTENINGS,
@@ -84,19 +85,21 @@ class Within(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Stop:
-    """Ends HiGHS after some nodes, or once its bound is above what is `enough`.
+    """Ends HiGHS after some nodes, or once its `bound` is above what is `enough`.
 
     Its own options do the former with a status that PuLP does not know.
     """
 
     nodes: int
     enough: float = inf
+    bound: float = -inf
     node_count: int = 0
     is_reached: bool = False
     is_enough: bool = False
 
     def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
-        self.is_enough = known.mip_dual_bound > self.enough
+        self.bound = known.mip_dual_bound
+        self.is_enough = self.bound > self.enough
         self.node_count = known.mip_node_count
         if self.is_enough or self.node_count >= self.nodes:
             self.is_reached = answer.user_interrupt = True
@@ -106,12 +109,13 @@ class _Stop:
 class Solution:
     """Values by the program's columns; empty without a solution.
 
-    It `is_doubted` where the solver called the program infeasible: by no more than its tolerance,
-    or wrongly.
+    No solution is below `bound`, by what the solver knew when it ended. It `is_doubted` where the
+    solver called the program infeasible: by no more than its tolerance, or wrongly.
     """
 
     status: Status
     values: tuple[float, ...]
+    bound: float = -inf
     is_doubted: bool = False
 
 
@@ -174,8 +178,10 @@ def _answered(program: Program, solver: SolverName, *, seconds: float, stop: _St
     started = time.perf_counter()
     solution = _run_solver(program, solver, seconds=seconds, stop=stop)
     left = seconds - (time.perf_counter() - started)
-    if solution.status is not Status.INFEASIBLE or left <= 0.0:
-        return solution if solution.status is not Status.INFEASIBLE else _NOTHING_KNOWN
+    if solution.status is not Status.INFEASIBLE:
+        return replace(solution, bound=stop.bound)
+    if left <= 0.0:
+        return _NOTHING_KNOWN
     second = _Stop(nodes=stop.nodes - stop.node_count, enough=SOLVER_FEASIBILITY)
     eased = _run_solver(program.eased(), solver, seconds=left, stop=second)
     stop.node_count += second.node_count
@@ -434,9 +440,13 @@ def _edge(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """How the solve ended, and the best assignment with its exact step where there is one."""
+    """How the solve ended, and the best assignment with its exact step where there is one.
+
+    No assignment is below `bound_seconds`.
+    """
 
     status: Status
+    bound_seconds: float = 0.0
     step_seconds: float | None = None
     assignment: Assignment | None = None
 
@@ -506,7 +516,8 @@ def _optimum(
         )
         optimum = _solved(program(tight), below=below, solver=solver, within=within)
         if tightening > SOLVER_FEASIBILITY:
-            optimum = replace(optimum, status=_UNPROVEN.get(optimum.status, optimum.status))
+            status = _UNPROVEN.get(optimum.status, optimum.status)
+            optimum = replace(optimum, status=status, bound_seconds=0.0)
         if optimum.assignment is None:
             return optimum
         evaluation = evaluate(instance, optimum.assignment)
@@ -522,14 +533,18 @@ def _solved(
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
     solution = solve(made.program, solver=solver, within=within)
+    bound = 0.0
+    if isfinite(solution.bound):
+        bound = solution.bound * made.scale.seconds + constant_fill(made)
+        bound *= 1.0 - SOLVER_ROW_TOLERANCE
     if not solution.values:
-        return Optimum(status=solution.status)
+        return Optimum(status=solution.status, bound_seconds=bound)
     assignment = assignment_of(made, solution)
     if solution.is_doubted:
         found = evaluate(made.instance, assignment)
         if found.step_seconds >= below or not fits(made.instance, found):
             return Optimum(status=Status.INFEASIBLE)
-    return Optimum(status=solution.status, assignment=assignment)
+    return Optimum(status=solution.status, bound_seconds=bound, assignment=assignment)
 
 
 def _program(

@@ -1,12 +1,22 @@
-"""Problem: what a search is asked, and what it answers.
+"""Problem: what a search is asked, what it may take, and what it answers.
 
 Problem: what a search is asked.
+
+Effort: the work that an engine may still do, as a count, and the user's limit of time.
+
+What takes time is counted where it is done (sets of layers, cells of dynamic programs), in units
+of about a microsecond of one core. Counts are the same on every machine and under any load, and so
+are the answers. The deadline is the job's own limit: past it everything ends, and what is known by
+then is the answer.
+
+Outcome: what an engine says of one configuration after a turn.
 
 Result: what a search found, and how sure it is.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -21,6 +31,7 @@ from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 
 if TYPE_CHECKING:
+    from planner.ilp.instance import Assignment
     from planner.ilp.pricing import PricedSpace
 
 
@@ -51,15 +62,17 @@ class Groups:
     """How many plans are wanted, each the best of those that have the same in what is named.
 
     `settle` is told of each group's best plan as soon as nothing that is left of the group beats
-    it, and of the best of all once half of the time is over. It says in place of `enough_seconds`
-    up to which step all has to be looked into from then on. The group that has `known` of what is
-    named is left out.
+    it by more than `tolerance_ratio`, and of the best of all once some of the time is over. It says
+    in place of `enough_seconds` up to which step all has to be looked into from then on. With a
+    tolerance, what is left of a group that was told is left out, and so is in any case the group
+    that has `known` of what is named.
     """
 
     count: int = 1
     by: tuple[str, ...] = DEGREES
     settle: Callable[[Group], float] | None = None
     enough_seconds: float = float("inf")
+    tolerance_ratio: float = 0.0
     known: tuple[object, ...] | None = None
 
 
@@ -69,6 +82,53 @@ class Wanted(Enum):
     FASTEST = auto()
     ANY = auto()
     WHETHER = auto()
+
+
+class TooManyError(Exception):
+    """More to look at than is worth it, or than the effort allows."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Effort:
+    """At most so many units of work, and nothing past the deadline (of `time.perf_counter`)."""
+
+    most: float = float("inf")
+    deadline: float = float("inf")
+    spent: float = 0.0
+
+    def spend(self, units: float) -> None:
+        """Count some work."""
+        self.spent += units
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing may be done any more."""
+        return self.spent >= self.most or time.perf_counter() > self.deadline
+
+    def check(self) -> None:
+        """Raise TooManyError where nothing may be done any more."""
+        if self.is_over:
+            raise TooManyError
+
+    def part(self, most: float) -> Effort:
+        """Return an effort of its own for some of the work, with the same deadline."""
+        return Effort(most=most, deadline=self.deadline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A bound and a plan.
+
+    No plan of the configuration, the one that is returned included, is below `bound_seconds`, which
+    is the limit at most. The plan is the best that this turn has found below the limit. Where the
+    engine `is_done` no other is below the bound's own plan or the limit; where it `is_stuck`
+    another turn of it says no more.
+    """
+
+    bound_seconds: float
+    assignment: Assignment | None
+    is_done: bool
+    is_stuck: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

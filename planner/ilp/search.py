@@ -30,17 +30,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.bound_tightening import reduction
-from planner.ilp.branch_and_bound import branching_of
+from planner.ilp.branch_and_bound import branching_of, relaxed_branching_of
 from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
-from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
 from planner.ilp.formulation import Moments
 from planner.ilp.frontier import Frontier, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
-from planner.ilp.lagrangian_bound import objective_bounds
+from planner.ilp.lagrangian_bound import objective_bounds, reduction
 from planner.ilp.milp import (
     Optimum,
     SolverName,
@@ -51,8 +49,18 @@ from planner.ilp.milp import (
     optimise_apart,
 )
 from planner.ilp.pricing import PricedSpace, alike
-from planner.ilp.problem import ONE_GROUP, Groups, NotFound, Problem, SearchResult, Wanted
+from planner.ilp.problem import (
+    ONE_GROUP,
+    Effort,
+    Groups,
+    NotFound,
+    Outcome,
+    Problem,
+    SearchResult,
+    Wanted,
+)
 from planner.ilp.settings import (
+    ASKED_SHARE_RATIO,
     CUTOFF_EASING,
     FITTING_UNITS,
     PREPARED_AT_ONCE,
@@ -60,6 +68,7 @@ from planner.ilp.settings import (
     PROOF_TOLERANCE,
     ROWS_AT_ONCE,
     SCREENED_AT_ONCE,
+    TOLD_SHARE_RATIO,
     TURN_NODES,
     TURN_UNITS,
 )
@@ -142,6 +151,7 @@ class _Left:
         """Look for any plan; where there is none below the limit, or it is the best, close."""
         frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
         found, is_taken = self._solved(index, self.nodes)
+        frontier.keys[index] = max(frontier.keys[index], min(found.bound_seconds, cutoff))
         if found.status is Status.INFEASIBLE:
             frontier.close(index, cutoff)
         elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
@@ -262,11 +272,13 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if _settle(state, key):
             frontier.push(index, key)
             return True
+        if key >= frontier.limit_of(index):
+            continue
         now = time.perf_counter()
         if on_progress is not None and now - told > PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
-        if not is_asked and state.is_half_over and not frontier.best:
+        if not is_asked and state.is_past(ASKED_SHARE_RATIO) and not frontier.best:
             is_asked = True
             frontier.push(index, key)
             look_for_any(state, _fit)
@@ -278,18 +290,24 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
 
 
 def _settle(state: State, key: float) -> bool:
-    """Tell of plans that are settled, or best at half of the time; return whether that is enough.
+    """Tell of plans that are settled, or best after some time; return whether that is enough.
 
     What is left has `key` at least.
     """
-    frontier, settle = state.frontier, state.groups.settle
+    frontier, settle, tolerance = state.frontier, state.groups.settle, state.groups.tolerance_ratio
     if settle is None:
         return False
-    best_of_all = frontier.ranked()[:1] if state.is_half_over and not state.settled else []
-    for best in (*frontier.settled(key), *best_of_all):
-        if frontier.groups[best.index] not in state.settled and key < state.enough_seconds:
-            group = state.settled[frontier.groups[best.index]] = group_of(state, best)
+    is_due = state.is_past(TOLD_SHARE_RATIO) and not state.settled
+    best_of_all = frontier.ranked()[:1] if is_due else []
+    for best in (*frontier.settled(key, tolerance), *best_of_all):
+        own = frontier.groups[best.index]
+        if state.seconds_left <= 0.0:
+            break
+        if own not in state.settled and key < state.enough_seconds:
+            group = state.settled[own] = group_of(state, best)
             state.enough_seconds = min(state.enough_seconds, settle(group))
+            if tolerance > 0.0:
+                frontier.closed_groups.add(own)
     return key >= state.enough_seconds
 
 
@@ -411,7 +429,7 @@ def _bound(state: State, index: int) -> None:
         key = key if is_left else limit
     frontier.push(index, key)
     if key < limit:
-        found = heuristic_assignment(instance)
+        found = heuristic_assignment(instance, is_thorough=not np.isfinite(limit))
         if found is not None:
             offer(state, index, instance, found[1])
 
@@ -428,7 +446,8 @@ def _solve(state: State, index: int) -> None:
         _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
     if np.isfinite(limit) and index not in state.branchings:
-        state.branchings[index] = branching_of(instance, cutoff_seconds=limit)
+        own = branching_of(instance, cutoff_seconds=limit)
+        state.branchings[index] = own or relaxed_branching_of(instance, cutoff_seconds=limit)
     branching = state.branchings.get(index)
     if branching is None:
         _take(state, index, instance, _programmed(state, index, instance))
@@ -474,7 +493,7 @@ def _programmed(state: State, index: int, instance: Instance) -> Outcome:
         solver=state.solver,
         within=Within(state.seconds_left, TURN_NODES * 2 ** state.turns[index]),
     )
-    bound = key
+    bound = min(max(key, optimum.bound_seconds), limit)
     if optimum.status is Status.INFEASIBLE:
         bound = limit
     elif optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:

@@ -1,9 +1,9 @@
 """Settings: every tolerance and every limit of effort of the search, in one place.
 
 Limits of effort are counts, not seconds, so that the same request has the same answer on every
-machine. Work is counted in units of about a microsecond of one core (`planner.ilp.engine`). Numbers
-without a source were chosen on the random cases of `benchmarks.random_cases`: they decide how long
-a proof takes, and never what it proves.
+machine. Work is counted in units of about a microsecond of one core (`planner.ilp.problem`).
+Numbers without a source were chosen on the random cases of `benchmarks.random_cases`: they decide
+how long a proof takes, and never what it proves.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ TURN_NODES = 500
 """The same for programs, in nodes of the solver's tree."""
 FITTING_UNITS = 1_000_000.0
 """Work of looking for any plan, and the most of a turn."""
+ASKED_SHARE_RATIO = 0.5
+"""Of a search's time, after which any plan is looked for where none is known."""
+TOLD_SHARE_RATIO = 0.25
+"""The same of telling of the best plan, though it is not proven to be."""
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 RUNNERS_UP = 4
@@ -84,6 +88,8 @@ LEVEL_RISES = 24
 TIGHTENING_PROGRESS = 1e-4
 """A round that raises a bound by less is the last."""
 HEURISTIC_ROUNDS = 16
+LEAN_TRANSIENTS = 8
+"""Limits of transients under which choices are tried where nothing fits otherwise."""
 LEAN_CUT_RATIOS = (0.0, 0.25, 1.0, 4.0)
 """What all of a host's memory is worth beside all of a device's, where cuts are to need little."""
 TIGHTNESS_MEMORY_SHARE = 1e-3

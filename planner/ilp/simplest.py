@@ -34,13 +34,12 @@ from planner.hardware import ClusterHardware
 from planner.ilp.branch_and_bound import branching_of
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
-from planner.ilp.engine import Effort
 from planner.ilp.incumbent import cut_anew
 from planner.ilp.instance import Assignment, Instance, evaluate, evaluate_uniform, fits
 from planner.ilp.lagrangian_bound import objective_bounds
 from planner.ilp.milp import SolverName, default_solver, strategy_of
 from planner.ilp.pricing import PricedSpace
-from planner.ilp.problem import Group, Problem
+from planner.ilp.problem import Effort, Group, Problem
 from planner.ilp.settings import (
     PROOF_TOLERANCE,
     ROWS_AT_ONCE,

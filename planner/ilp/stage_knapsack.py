@@ -38,8 +38,8 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance
+from planner.ilp.problem import Effort
 from planner.ilp.settings import (
     FEW_KEPT,
     FINE_ROUNDING,

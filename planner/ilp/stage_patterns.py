@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.instance import Instance
+from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.settings import (
     COMPARED_FROM,
     DOMINANCE_BLOCK,

@@ -7,9 +7,14 @@ from functools import cache
 
 import numpy as np
 
-from planner.ilp.bound_tightening import Reduction, reduction
 from planner.ilp.instance import Instance, undominated
-from planner.ilp.lagrangian_bound import Windows, least_memory_bytes, objective_bounds
+from planner.ilp.lagrangian_bound import (
+    Reduction,
+    Windows,
+    least_memory_bytes,
+    objective_bounds,
+    reduction,
+)
 from tests.draws import drawn, of_drawn
 from tests.oracle import Optimum, best_plan, least_step
 from tests.small_chains import seeded_instance

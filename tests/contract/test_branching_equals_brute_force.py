@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from planner.ilp.branch_and_bound import Branching, branching_of
-from planner.ilp.engine import Effort, Outcome
 from planner.ilp.instance import Instance, evaluate, fits
+from planner.ilp.problem import Effort, Outcome
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.draws import drawn, of_drawn
 from tests.oracle import least_step

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.ilp.branch_and_bound import branching_of
+from planner.ilp.branch_and_bound import branching_of, relaxed_branching_of
 from planner.ilp.instance import Instance
 from planner.ilp.stage_loads import at_cuts, everywhere, placed
 from tests.contract.test_branching_equals_brute_force import assert_found_the_best, run_to_the_end
@@ -56,6 +56,21 @@ def test_nothing_is_found_below_the_optimum(below: float) -> None:
         assert outcome.assignment is None, f"instance {seed}"
         settled += outcome.is_done
     assert settled > of_drawn(40, one_of=ONE_OF)
+
+
+def test_the_best_plan_of_cuts_at_their_least_is_a_bound() -> None:
+    reached = below = 0
+    for seed, instance, best in several_parts():
+        least = least_step(placed(instance, everywhere(instance)))
+        assert least is not None
+        branching = relaxed_branching_of(instance, cutoff_seconds=best)
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        if outcome.is_done:
+            assert outcome.bound_seconds == pytest.approx(least, rel=1e-9), f"instance {seed}"
+            reached, below = reached + 1, below + (least < best * (1.0 - 1e-9))
+    assert reached > of_drawn(40, one_of=ONE_OF)
+    assert below > 0
 
 
 def test_a_cut_adds_in_its_windows_no_more_than_where_it_is() -> None:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from planner.cost.step import predict
-from planner.ilp.engine import Effort
 from planner.ilp.feasibility import fitted, rooms_of
 from planner.ilp.instance import Instance, evaluate, fits
-from planner.ilp.problem import Found, NotFound, Wanted
+from planner.ilp.problem import Effort, Found, NotFound, Wanted
 from planner.ilp.search import search
 from planner.ilp.stage_loads import with_pinned
 from planner.space.legality import breaches

@@ -129,3 +129,23 @@ def test_heuristic_plans_are_plans() -> None:
         assert_places_every_layer(instance, assignment)
         found += 1
     assert found > of_drawn(500, one_of=ONE_OF)
+
+
+def test_a_thorough_heuristic_finds_plans_where_a_quick_one_has_none() -> None:
+    """Choices of little memory and large transients stand in the way of others."""
+    found = 0
+    for seed in drawn(range(1500), one_of=ONE_OF):
+        instance = seeded_instance(seed)
+        if heuristic_assignment(instance) is not None:
+            continue
+        tried = heuristic_assignment(instance, is_thorough=True)
+        if tried is None:
+            continue
+        step, assignment = tried
+        best = least_step(instance)
+        assert best is not None, f"instance {seed}: nothing fits"
+        assert fits(instance, evaluate(instance, assignment)), f"instance {seed}"
+        assert step >= best * (1.0 - 1e-12), f"instance {seed}"
+        assert_places_every_layer(instance, assignment)
+        found += 1
+    assert found > 0

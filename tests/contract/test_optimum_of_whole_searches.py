@@ -135,7 +135,7 @@ def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As they do once half of their time is over and no plan is known."""
-    monkeypatch.setattr(State, "is_half_over", True)
+    monkeypatch.setattr(State, "is_past", lambda *_: True)
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
         result = search(one.problem)
         assert isinstance(result, Found) == math.isfinite(one.least), f"job {one.seed}"
@@ -215,11 +215,11 @@ def test_groups_are_told_in_order_until_that_is_enough() -> None:
     assert ended_early > 0
 
 
-def test_a_search_that_is_ended_at_half_of_its_time_has_a_bound(
+def test_a_search_that_is_ended_before_its_time_has_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it was told of is a plan, and no plan is below what it says of the rest."""
-    monkeypatch.setattr(State, "is_half_over", True)
+    monkeypatch.setattr(State, "is_past", lambda *_: True)
     open_count = 0
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
         found = search(one.problem, groups=Groups(settle=lambda _group: 0.0))

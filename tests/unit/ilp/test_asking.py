@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from planner.ilp.engine import Effort
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.instance import Assignment
+from planner.ilp.problem import Effort
 from planner.ilp.search import look_for_any
 
 ANY = Assignment(counts=(), cuts=(0, 1))

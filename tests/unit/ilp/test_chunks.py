@@ -18,9 +18,9 @@ from planner.ilp.cut_point_graph import (
     steps_along,
     steps_of,
 )
-from planner.ilp.engine import TooManyError
 from planner.ilp.instance import CutExtras, Instance, Kind, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
+from planner.ilp.problem import TooManyError
 from planner.ilp.stage_loads import Load, loads_of
 from tests.draws import drawn
 

@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from planner.ilp.engine import Effort, TooManyError
+from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.stage_knapsack import Knapsack, least_cost
 from planner.ilp.stage_patterns import Enumeration, LayerSets, sets_within
 

@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp.engine import Effort, TooManyError
+from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.stage_patterns import Ceilings, Columns, patterns_of_load
 from tests.draws import drawn, of_drawn
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp.engine import Effort
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
 from planner.ilp.instance import Instance, Kind
 from planner.ilp.lagrangian_bound import least_memory_bytes
+from planner.ilp.problem import Effort
 
 
 def a_kind(

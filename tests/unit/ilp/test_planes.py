@@ -7,8 +7,8 @@ import pytest
 
 from planner.ilp import lagrangian_decomposition as planes
 from planner.ilp.branch_and_bound import Branching, Region, branching_of
-from planner.ilp.engine import Effort
 from planner.ilp.lagrangian_decomposition import Master, WeightSearch
+from planner.ilp.problem import Effort
 from tests.draws import drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance

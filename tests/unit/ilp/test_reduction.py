@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
-from planner.ilp.bound_tightening import Reduction, reduction
 from planner.ilp.instance import Instance, Kind
+from planner.ilp.lagrangian_bound import Reduction, reduction
 
 KEPT, RECOMPUTED = (2.0, 4.0), (3.0, 1.0)
 

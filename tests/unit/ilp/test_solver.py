@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -149,6 +149,27 @@ def test_a_time_limit_is_not_called_proof(solver: SolverName) -> None:
     """PuLP reports "Optimal" for both; only the solution's own status tells them apart."""
     solution = solve(a_hard_program(), solver=solver, within=Within(1.0))
     assert solution.status in {Status.FEASIBLE, Status.LIMIT}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_solver_that_is_stopped_says_what_no_solution_is_below(seed: int) -> None:
+    """Twelve things of random costs and weights, of which all sets are tried."""
+    numbers = np.random.default_rng(seed)
+    costs, weights = numbers.uniform(1.0, 9.0, size=12), numbers.uniform(1.0, 9.0, size=(12, 3))
+    program = Program()
+    columns = [program.add(Variable(name=f"x{i}", upper=1.0, is_integer=True)) for i in range(12)]
+    program.objective = list(zip(columns, costs.tolist(), strict=True))
+    for row, own in enumerate(weights.T):
+        heavy = list(zip(columns, own.tolist(), strict=True))
+        program.require(f"heavy{row}", heavy, ">=", 0.6 * own.sum())
+    sets = np.array(list(product((0, 1), repeat=12)))
+    heavy_enough = (sets @ weights >= 0.6 * weights.sum(axis=0)).all(axis=1)
+    least = float((sets[heavy_enough] @ costs).min())
+    bounds = [
+        solve(program, solver=SolverName.HIGHS, within=Within(10.0, nodes=nodes)).bound
+        for nodes in (1, 10_000)
+    ]
+    assert all(0.5 * least < bound <= least * (1.0 + 1e-9) for bound in bounds)
 
 
 @both

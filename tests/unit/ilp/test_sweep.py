@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.ilp.branch_and_bound import swept
 from planner.ilp.cut_point_graph import Step
-from planner.ilp.engine import Effort
+from planner.ilp.problem import Effort
 from planner.ilp.stage_patterns import Patterns
 
 ZERO = np.zeros(1, dtype=np.int64)
