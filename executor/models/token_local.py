@@ -144,6 +144,7 @@ def stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterator
     is_fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     module.eval()
+    own = {item: vars(item)["forward"] for item in stubbed if "forward" in vars(item)}
     for item, stub in stubbed.items():
         item.forward = stub
     try:
@@ -151,6 +152,8 @@ def stubbed(module: nn.Module, stubs: Mapping[str, Stub], head: str) -> Iterator
     finally:
         for item in stubbed:
             del item.forward
+        for item, forward in own.items():
+            item.forward = forward
         for item, training in was_training.items():
             item.training = training
         torch.backends.mha.set_fastpath_enabled(is_fused)

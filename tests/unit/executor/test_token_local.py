@@ -108,3 +108,11 @@ def test_torchs_attention_may_look_at_others_where_places_are_told(case: str) ->
         model, embedding="embed", head="head", token_count=11, tell=lambda *_given: None
     )
     assert untold is False
+
+
+def test_a_forward_that_a_script_put_in_place_of_a_modules_own_stays() -> None:
+    model = Model(lambda hidden: hidden)
+    model.head.forward = functional.relu  # type: ignore[method-assign]
+    is_token_local(model, ["mix"], head="head", embedding="embed", token_count=11)
+    assert model.head.forward is functional.relu
+    assert "forward" not in vars(model.mix)
