@@ -17,6 +17,7 @@ from typing import Any
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields
 from planner.importers.hugging_face.attention import layer_count
+from planner.importers.hugging_face.beside import with_unread
 from planner.importers.hugging_face.decoder import runs
 from planner.schema.model import (
     Block,
@@ -247,7 +248,9 @@ def graph_from_diffusers(config: Mapping[str, Any], *, name: str) -> ModelGraph:
     Raises:
         DocumentError: if a field is missing or has a bad value.
     """
-    return READERS[config["_class_name"]](Fields(config), name)
+    fields, title = Fields(config), config["_class_name"]
+    graph = READERS[title](fields, name)
+    return with_unread(graph, config, fields.asked, title=f"{title}'s config.json")
 
 
 def _graph(  # noqa: PLR0913  (what a model of these is)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import DocumentError
@@ -11,6 +11,7 @@ SIZE_LIMIT = 2**24
 POSITION_LIMIT = 2**31
 LAYER_LIMIT = 4096
 _SHOWN_DIGITS = 30
+_SHOWN_NAMES = 24
 
 
 class Fields:
@@ -334,6 +335,13 @@ class Fields:
 
     def _key(self, name: str) -> str:
         return self._spelling.get(name, name)
+
+
+def not_read(title: str, paths: Sequence[str]) -> str:
+    """Return the line that tells the keys of a foreign file that are passed over."""
+    more = len(paths) - _SHOWN_NAMES
+    names = ", ".join(paths[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return f"not read of {title}, and not priced: {names}"
 
 
 def require_divides(divisor_name: str, divisor: int, name: str, value: int) -> None:

@@ -18,6 +18,7 @@ EXPANDED_LIMIT = 100_000
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT, _INTEGER = "tag:yaml.org,2002:str", "tag:yaml.org,2002:int"
 _NUMBERS = frozenset({_INTEGER, "tag:yaml.org,2002:float"})
+_SEVERAL = "expected a single document in the stream"  # PyYAML's words
 _CHARACTERS = 100  # of a text that count as a value more
 
 
@@ -113,6 +114,13 @@ def from_yaml(text: str, *, source: str) -> object:
         raise repeated_field(str(error.problem), source=source, where=where) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        if getattr(error, "context", None) == _SEVERAL and mark is not None:
+            raise DocumentError(
+                "has another YAML document after the first, and one is read",
+                field=source,
+                value=f"line {mark.line + 1}",
+                remedy="give one alone, such as one task of a SkyPilot pipeline",
+            ) from None
         raise DocumentError(
             f"is not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}",
             field=source,

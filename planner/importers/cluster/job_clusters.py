@@ -14,6 +14,7 @@ from planner.errors import DocumentError
 from planner.importers.cluster.cloud_instances import cloud_instance
 from planner.importers.cluster.discovered import Discovered, Node, discovered
 from planner.importers.cluster.known_devices import known_device
+from planner.importers.fields import not_read
 
 # Names of SkyPilot's and of Ray's that leave a memory out; others are short forms of ours.
 _ACCELERATORS = {
@@ -23,6 +24,27 @@ _ACCELERATORS = {
     "mi300x": "mi300x-192gb",
 }
 _OF_THE_CLOUD = ("infra", "cloud", "region", "zone", "network_tier", "memory", "accelerator_args")
+# Keys that are read, told by themselves, or on which neither nodes nor steps depend.
+_OF_A_TASK = """
+    num_nodes resources service name workdir setup run envs secrets file_mounts volumes inputs
+    outputs event_callback config experimental
+"""
+_OF_RESOURCES = """
+    accelerators instance_type any_of ordered use_spot disk_size disk_tier local_disk ports labels
+    image_id job_recovery spot_recovery autostop priority
+"""
+_OF_A_RAY_CLUSTER = """
+    available_node_types head_node_type max_workers cluster_name provider auth docker
+    upscaling_speed idle_timeout_minutes file_mounts cluster_synced_files
+    file_mounts_sync_continuously rsync_exclude rsync_filter initialization_commands setup_commands
+    head_setup_commands worker_setup_commands head_start_ray_commands worker_start_ray_commands
+    no_restart
+"""
+_OF_A_NODE_TYPE = """
+    resources node_config min_workers max_workers worker_setup_commands docker labels
+"""
+_OF_A_NODE = "CPU GPU object_store_memory"
+_LENGTH_LIMIT = 80
 _INSTANCE_KEYS = ("InstanceType", "machineType", "vmSize", "instance_type")
 
 
@@ -64,7 +86,17 @@ def cluster_from_skypilot(fields: Mapping[str, Any], *, source: str) -> Discover
     if beside and not isinstance(instance, str):
         said = "network and host memory are the device's usual ones, whatever is said of"
         notes = [*notes, f"{said} {', '.join(beside)}"]
+    own = {name: value for name, value in resources.items() if name not in _OF_THE_CLOUD}
+    unread = [*_unread(fields, _OF_A_TASK), *_unread(own, _OF_RESOURCES, "resources.")]
+    if unread:
+        notes = [*notes, not_read("SkyPilot's task", unread)]
     return discovered([node] * count, name=source, notes=notes)
+
+
+def _unread(fields: Mapping[str, Any], known: str, section: str = "") -> list[str]:
+    """Return the paths of keys that say something and are not among those known."""
+    names = [name for name, value in fields.items() if value and name not in known.split()]
+    return [f"{section}{name}"[:_LENGTH_LIMIT] for name in names]
 
 
 def _require_of_the_instance(given: Any, node: Node) -> None:
@@ -118,6 +150,7 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
     whole = fields.get("max_workers")
     bound = None if whole is None else _whole(whole, "max_workers", least=0)
     workers = 0
+    unread = _unread(fields, _OF_A_RAY_CLUSTER)
     for name, kind in fields["available_node_types"].items():
         path = f"available_node_types.{name}"
         if not isinstance(kind, Mapping):
@@ -129,6 +162,7 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
             notes.append(f"{name} has no GPUs, and is left out")
             continue
         node, said = found
+        unread += _unread_of_type(kind, path)
         least = _whole(kind.get("min_workers", 0), f"{path}.min_workers", least=0)
         most = _whole(
             kind.get("max_workers", least if bound is None else bound),
@@ -150,7 +184,20 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
             value=bound,
             remedy="say of each type how many there are, or raise it",
         )
+    if unread:
+        notes.append(not_read("Ray's cluster", unread))
     return discovered(nodes, name=source, notes=dict.fromkeys(notes))
+
+
+def _unread_of_type(kind: Mapping[str, Any], path: str) -> list[str]:
+    """Return the paths of a node type's unknown keys, without those of its cloud's own."""
+    resources = {
+        name: value
+        for name, value in (kind.get("resources") or {}).items()
+        if not str(name).startswith("accelerator_type:")
+    }
+    own = _unread(kind, _OF_A_NODE_TYPE, f"{path}.")
+    return own + _unread(resources, _OF_A_NODE, f"{path}.resources.")
 
 
 def _ray_node(kind: Mapping[str, Any], path: str) -> tuple[Node, list[str]] | None:

@@ -2,16 +2,13 @@
 
 A config.json may leave out what equals the default of its configuration class (transformers 5.23),
 and readers fill that in. Width, depth, heads, feed-forward and vocabulary must be stated: the
-defaults there describe some 7B model, which nobody who forgot a key means. Keys that change no
-shape are passed over; one that is named like a size and is not looked at is told. No code of the
-model's repository is ever run.
+defaults there describe some 7B model, which nobody who forgot a key means. A key that is not looked
+at is told unless nothing depends on it. No code of the model's repository is ever run.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +17,7 @@ from pydantic import ValidationError
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields
 from planner.importers.hugging_face.activation import with_activation
+from planner.importers.hugging_face.beside import with_unread
 from planner.importers.hugging_face.heads import with_decoder_head
 from planner.schema.document import document_error
 from planner.schema.model import ModelGraph
@@ -28,11 +26,8 @@ if TYPE_CHECKING:
     from planner.importers.hugging_face.readers import Reader
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
-_SHOWN_LIMIT = 12
-_SIZE = re.compile(
-    r"(?:^|_)(?:size|dim|heads|layers|experts|rank|channels|width|depth|kernel)$"
-    r"|^(?:n|num)_(?:head|layer|key_value|kv|expert|shared|routed)"
-)
+_STORED = "quantization_config"
+_LOOKED_AT = frozenset({"model_type", "pruned_heads", _STORED, f"text_config.{_STORED}"})
 
 
 @cache
@@ -77,26 +72,11 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
     graph = _with_storage(with_activation(graph, config), config)
-    graph = graph if reader.reads_head else with_decoder_head(graph, Fields(config))
-    unread = list(_unread_sizes(config, fields.asked))
-    if not unread:
-        return graph
-    more = f" and {len(unread) - _SHOWN_LIMIT} more" if len(unread) > _SHOWN_LIMIT else ""
-    said = f"keys like sizes that are none of a {model_type}'s, and count for nothing: "
-    said += ", ".join(unread[:_SHOWN_LIMIT]) + more
-    return graph.model_copy(update={"assumptions": (*graph.assumptions, said)})
-
-
-def _unread_sizes(
-    config: Mapping[str, Any], asked: AbstractSet[str], prefix: str = ""
-) -> Iterator[str]:
-    """Yield the paths of keys that are named like a size and were not looked at."""
-    for name, value in config.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and path in asked:
-            yield from _unread_sizes(value, asked, f"{path}.")
-        elif path not in asked and _SIZE.search(str(name)) and value:
-            yield path[:_LENGTH_LIMIT]
+    graph = (
+        graph if reader.reads_head else with_decoder_head(graph, Fields(config, asked=fields.asked))
+    )
+    asked = fields.asked | _LOOKED_AT
+    return with_unread(graph, config, asked, title=f"a {model_type} config.json")
 
 
 def _with_storage(graph: ModelGraph, config: Mapping[str, Any]) -> ModelGraph:
@@ -113,8 +93,8 @@ def _with_storage(graph: ModelGraph, config: Mapping[str, Any]) -> ModelGraph:
             remedy="trace the model with `meshwright trace --transformers config.json`",
         )
     text = config.get("text_config")
-    inner = text.get("quantization_config") if isinstance(text, Mapping) else None
-    stored = config.get("quantization_config") or inner
+    inner = text.get(_STORED) if isinstance(text, Mapping) else None
+    stored = config.get(_STORED) or inner
     if not isinstance(stored, Mapping):
         return graph
     method = str(stored.get("quant_method", "of no method"))[:_LENGTH_LIMIT]

@@ -84,6 +84,14 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
                 value=item[:40],
                 remedy=f"known kinds are {', '.join(known)}",
             )
+    stated = fields.optional_size("num_hidden_layers")
+    if stated not in {None, len(given)}:
+        raise DocumentError(
+            f"is not the number of layers that {fields.spelling(where)} names, {len(given)}",
+            field=fields.spelling("num_hidden_layers"),
+            value=stated,
+            remedy="leave it out, or name every layer once",
+        )
     kinds = tuple(known[item] for item in given)
     _require_paired(fields, where, kinds)
     return kinds

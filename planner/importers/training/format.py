@@ -16,13 +16,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import DocumentError
-from planner.importers.fields import Fields
+from planner.importers.fields import Fields, not_read
 from planner.importers.training.config_references import resolved
 from planner.importers.training.words import Words, is_absent
 from planner.schema.job import Stack
 
 _DEPTH_LIMIT = 12
-_SHOWN_LIMIT = 24
 _NEAR = 0.9
 PROGRAM = "program"
 # Names that say nothing of a step wherever they stand: of the learning rate, of files and of logs.
@@ -157,7 +156,7 @@ def words_of(table: Format, fields: Mapping[str, Any]) -> Words:
             if not known or (_sounds_like_a_step(_plain(path), beside) and not _is_off(value)):
                 unknown.append(path)
     if unknown:
-        words.said.append(_unknown(table.title, unknown))
+        words.said.append(not_read(table.title, unknown))
     return words
 
 
@@ -189,12 +188,6 @@ def _is_open(table: Format, words: Words, path: str, value: Any) -> bool:
 def _is_off(value: object) -> bool:
     """Return whether an option is off: false, or 0 or 1 of something that is counted."""
     return value is False or (type(value) is int and value in (0, 1))
-
-
-def _unknown(title: str, paths: list[str]) -> str:
-    more = len(paths) - _SHOWN_LIMIT
-    names = ", ".join(paths[:_SHOWN_LIMIT]) + (f" and {more} more" if more > 0 else "")
-    return f"not read of {title}, and not priced: {names}"
 
 
 def _places(table: Format) -> dict[str, str]:

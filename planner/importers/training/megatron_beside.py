@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from planner.importers.fields import not_read
 from planner.importers.training.config import require_models
 from planner.importers.training.megatron_flags import Flags
 from planner.schema.model import (
@@ -62,17 +63,12 @@ _LAUNCHERS = """
 _BESIDE = tuple(
     sorted({*(_FILES_AND_LOGS + _SCHEDULES + _OF_THE_MODEL + _KERNELS + _LAUNCHERS).split()})
 )
-_SHOWN_LIMIT = 24
 
 
 def not_priced(names: Iterable[str]) -> tuple[str, ...]:
     """Return a line on the flags that are not read and may change what a step costs."""
     left = sorted({name for name in names if not name.removeprefix("--").startswith(_BESIDE)})
-    if not left:
-        return ()
-    more = len(left) - _SHOWN_LIMIT
-    shown = ", ".join(left[:_SHOWN_LIMIT]) + (f" and {more} more" if more > 0 else "")
-    return (f"not read of Megatron-LM, and not priced: {shown}",)
+    return (not_read("Megatron-LM", left),) if left else ()
 
 
 def hold_sizes(given: Flags, graph: ModelGraph) -> None:
