@@ -131,7 +131,7 @@ def read_torchtitan_python(
         *newer,
         *_converters(sections),
         *require_flavor(model, setting.graph),
-        *words_of(TORCHTITAN_KEYS, checked).said,
+        *words_of(TORCHTITAN_KEYS, {**checked, "trainer": sections.get("trainer", {})}).said,
     ]
     said += [
         f"what {name}() of another file writes is not read: torchtitan's defaults are assumed"

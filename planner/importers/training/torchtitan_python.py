@@ -23,6 +23,12 @@ _CLASSES = {
 _SECTIONS = frozenset({*_CLASSES.values()})
 _CHECKPOINTING = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}
 _FIELD = "activation_checkpoint"
+# Parts of a trainer that are read where they are made, or that say nothing of a step.
+_PARTS = """
+    training parallelism compile activation_checkpoint loss model_spec model hf_assets_path
+    dump_folder tokenizer dataloader optimizer optim lr_scheduler checkpoint metrics profiler
+    profiling comm debug validator
+"""
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.Add: operator.add,
@@ -114,6 +120,10 @@ def bases_elsewhere(text: str, function: str | None) -> list[str]:
 def _read_call(call: ast.Call, sections: Sections) -> None:
     name = _last_name(call.func)
     _read_parts(call, name, sections)
+    if name == "Config" and _owner(call).endswith("Trainer"):
+        names = [one.arg for one in call.keywords if one.arg is not None]
+        others = {part: True for part in names if part not in _PARTS.split()}
+        sections.setdefault("trainer", {}).update(others)
     section = _CLASSES.get(name)
     if name == "replace" and call.args:
         changed = _last_name(call.args[0])

@@ -347,6 +347,25 @@ def test_a_registrys_converters_and_loss_reach_the_job(converters, priced, told)
     assert any("products are priced in bf16" in said for said in config.assumptions) is told
 
 
+def test_a_part_of_a_trainer_that_is_not_read_is_told():
+    more = "model_converters=some(), metrics=Metrics(),"
+    given = REGISTRY.replace("activation_checkpoint=", f"{more} activation_checkpoint=")
+    setting = Setting(graph=LLAMA, device_count=16)
+    config = config_from_text(given, setting, source="r.py", suffix=".py", function="llama3_8b")
+    assert config.assumptions == (
+        "not read of torchtitan, and not priced: trainer.model_converters",
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{"auto_find_batch_size": True}, {"accelerator_config": {"split_batches": True}}]
+)
+def test_what_changes_a_trainers_batch_is_told(more):
+    told = [said for said in trainer(**more).assumptions if "batch" in said]
+    assert len(told) == 1
+    assert not trainer(auto_find_batch_size=False).assumptions
+
+
 def test_a_registrys_flavor_of_another_model_is_refused():
     with pytest.raises(DocumentError, match="has 80 blocks of 8192"):
         of_registry("70B")

@@ -141,6 +141,8 @@ HF_TRAINER = Format(
         "num_generations": "sampling is not priced, the training step is",
         "use_vllm": "sampling is not priced, the training step is",
         "activation_offloading": "TRL moves activations to the host, which is not priced",
+        "auto_find_batch_size": "the batch is priced as it is stated",
+        "accelerator_config.split_batches": "each device is priced with the whole batch",
         "config_file": "what Accelerate's file says of sharding is not in this one",
         "use_logits_to_keep": "logits of prompts that are not computed are priced",
     },
