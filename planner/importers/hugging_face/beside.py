@@ -34,7 +34,7 @@ WITHOUT_INFLUENCE: Mapping[str, str] = {
         top_k top_p typical_p num_beams num_beam_groups num_return_sequences
         diversity_penalty length_penalty repetition_penalty no_repeat_ngram_size
         encoder_no_repeat_ngram_size early_stopping bad_words_ids remove_invalid_values
-        exponential_decay_length_penalty pretraining_tp
+        exponential_decay_length_penalty
     """,
     "how weights begin": """
         initializer_range initializer_factor initializer_cutoff_factor init_std
@@ -48,7 +48,7 @@ WITHOUT_INFLUENCE: Mapping[str, str] = {
         *_eps *_epsilon eps rope_theta rope_parameters rope_scaling rope_type
         rope_interleave rotary_base rotary_emb_base compress_rope_theta layer_rope_theta
         rope_local_base_freq axes_dims_rope rope_axes_dim rope_max_seq_len
-        original_max_position_embeddings relative_attention_max_distance norm_topk_prob
+        relative_attention_max_distance norm_topk_prob
         routed_scaling_factor router_scaling_factor route_scale moe_routed_scaling_factor
         scoring_func topk_method n_group topk_group num_expert_group moe_renormalize
         moe_normalize_expert_weights expert_selection_fn moe_norm_min scale_embedding
@@ -60,6 +60,10 @@ WITHOUT_INFLUENCE: Mapping[str, str] = {
         attention_value_scale attn_scale floor_scale attn_temperature_tuning swiglu_limit
         swiglu_alpha full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor
         linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor
+    """,
+    "lengths that no table has, and what processors of images and sounds go by": """
+        n_ctx initial_context_length original_max_position_embeddings model_max_length
+        spatial_patch_size tokens_per_second position_id_per_seconds seconds_per_chunk
     """,
     "activations, of which each is one kernel but for those that the first block's names": """
         hidden_act hidden_activation activation_function activation dense_act_fn
@@ -88,17 +92,25 @@ _ENDS = tuple(name[1:] for name in _NAMES if name.startswith("*"))
 # Whose use the job says, for all of the model.
 _DROPOUT = re.compile(r"dropout|_pdrop$|^dropout|layerdrop|drop_path_rate")
 _WINDOWS = frozenset({"sliding_window", "max_window_layers"})
+_OFF_AT_ONE = frozenset({"ep_size", "moe_layer_freq", "pretraining_tp"})
 _LENGTH_LIMIT = 64
 
 
 def with_unread(
-    graph: ModelGraph, config: Mapping[str, Any], asked: AbstractSet[str], *, title: str
+    graph: ModelGraph,
+    config: Mapping[str, Any],
+    asked: AbstractSet[str],
+    *,
+    title: str,
+    whole: AbstractSet[str] = frozenset(),
 ) -> ModelGraph:
     """Return the graph with a line on the keys that count for nothing, and one on dropout.
 
-    `asked` has the paths of the keys that were looked at, as `Fields` gathers them.
+    `asked` has the paths of the keys that were looked at, as `Fields` gathers them; those of
+    `whole` were with all that is in them.
     """
-    unread = list(_unread(config, asked))
+    left = _unread(config, asked)
+    unread = [path for path in left if not path.startswith(tuple(f"{one}." for one in whole))]
     dropped = [path for path in unread if _DROPOUT.search(path)]
     named = [path for path in unread if path not in dropped]
     said = [not_read(title, named)] if named else []
@@ -128,4 +140,6 @@ def _is_beside(name: str, config: Mapping[str, Any]) -> bool:
         return bool(config[name] == config.get("num_attention_heads"))
     if name == "intermediate_size":  # of blocks without experts, where there are none
         return "moe_intermediate_size" in config
+    if name in _OFF_AT_ONE:
+        return bool(config[name] == 1)
     return name in _WINDOWS and config.get("use_sliding_window") is False

@@ -76,7 +76,8 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         graph if reader.reads_head else with_decoder_head(graph, Fields(config, asked=fields.asked))
     )
     asked = fields.asked | _LOOKED_AT
-    return with_unread(graph, config, asked, title=f"a {model_type} config.json")
+    title = f"a {model_type} config.json"
+    return with_unread(graph, config, asked, title=title, whole=_LOOKED_AT)
 
 
 def _with_storage(graph: ModelGraph, config: Mapping[str, Any]) -> ModelGraph:

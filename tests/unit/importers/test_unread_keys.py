@@ -74,6 +74,17 @@ def test_a_models_key_that_is_off_or_whose_switch_is_off_is_not_told():
     assert not told({**LLAMA, "model_type": "qwen2", "num_key_value_heads": 4, **closed})
 
 
+@pytest.mark.parametrize(("count", "lines"), [(1, 0), (2, 1)])
+def test_a_number_of_ranks_or_layers_is_told_above_one(count, lines):
+    assert len(told({**LLAMA, "moe_layer_freq": count})) == lines
+
+
+def test_how_weights_are_stored_is_told_by_a_line_of_its_own():
+    stored = {"quant_method": "mxfp4", "bits": 4}
+    said = model_from_fields({**LLAMA, "quantization_config": stored}, name="it").assumptions
+    assert len(said) == 1
+
+
 def test_no_key_without_influence_is_told():
     graph = model_from_fields(LLAMA, name="it")
     for name in NAMES:
