@@ -483,7 +483,8 @@ def test_the_documentation_lists_the_frameworks_that_are_read():
 @pytest.mark.parametrize(
     ("section", "name"),
     [("parallelism", "zz_strange"), ("training", "zz_strange"), ("compile", "zz_strange"),
-     ("experimental", "zz_strange"), ("activation_checkpoint", "zz_strange")],
+     ("experimental", "zz_strange"), ("activation_checkpoint", "zz_strange"),
+     ("model", "zz_strange"), ("zz_section", "zz_strange"), ("parallelism.inner", "zz_strange")],
 )  # fmt: skip
 def test_an_unknown_key_of_torchtitan_is_named(section, name):
     text = f"[{section}]\n{name} = 3\n"
