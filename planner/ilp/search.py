@@ -437,8 +437,9 @@ def _bound(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Give a configuration a turn of branching on its ranks, or of a program where that is over.
 
-    Each turn has more effort than the one before, up to about a second. Where no plan is known to
-    be better than, any plan is looked for first.
+    Each turn has more effort than the one before, up to about a second. Where cuts differ and there
+    are too many loads, one turn has them at the least that they add. Where no plan is known to be
+    better than, any plan is looked for first.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
@@ -446,8 +447,10 @@ def _solve(state: State, index: int) -> None:
         _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
     if np.isfinite(limit) and index not in state.branchings:
-        own = branching_of(instance, cutoff_seconds=limit)
-        state.branchings[index] = own or relaxed_branching_of(instance, cutoff_seconds=limit)
+        state.branchings[index] = branching_of(instance, cutoff_seconds=limit)
+        if state.branchings[index] is None:
+            state.relaxed.add(index)
+            state.branchings[index] = relaxed_branching_of(instance, cutoff_seconds=limit)
     branching = state.branchings.get(index)
     if branching is None:
         _take(state, index, instance, _programmed(state, index, instance))
@@ -458,7 +461,7 @@ def _solve(state: State, index: int) -> None:
         enough=frontier.next_key(),
         effort=state.effort(min(TURN_UNITS * 2**turn, FITTING_UNITS)),
     )
-    if outcome.is_done or outcome.is_stuck:
+    if outcome.is_done or outcome.is_stuck or index in state.relaxed:
         state.branchings[index] = None
     _take(state, index, instance, outcome)
 
