@@ -67,7 +67,10 @@ def test_json_on_stdout_is_the_cluster(tmp_path, capsys):
         (["--from", "missing.txt"], "missing.txt: no such file"),
         (["--from", str(SAMPLES / "topo-nvlink.txt")], "--device"),
         (["--from", str(SAMPLES / "topo-nvlink.txt"), "--device", "h101"], "no profile is known"),
-        (["--from", str(SAMPLES / "nodes.json"), "--format", "toml"], "is not a format that can be read"),
+        (
+            ["--from", str(SAMPLES / "nodes.json"), "--format", "toml"],
+            "is not a format that can be read",
+        ),
         (["--from", __file__], "is not an output that is known"),
         (["--from", str(SAMPLES / "nodes.json")] * 2, "may be given once"),
     ],
