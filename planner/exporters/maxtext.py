@@ -98,7 +98,7 @@ def _pipelined(draft: Draft) -> Draft:
             field="micro_batch_count",
             value=count,
             problem=f"MaxText's pipeline takes a multiple of its {stages} stages",
-            remedy=f"plan with limits.micro_batch_sizes so that {stages} divides their number",
+            remedy=f"plan with limits.micro_batch_size so that {stages} divides their number",
         )
     return draft
 

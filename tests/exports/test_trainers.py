@@ -120,7 +120,12 @@ def test_maxtext_has_every_key_that_is_exported(exports_to: Any) -> None:
     made = exports_to("maxtext", count=8, models=DENSE)
     for (one, plan), said in zip(made, read("maxtext", of(made)), strict=True):
         own = one.strategy
-        assert said["gradient_accumulation_steps"] == own.micro_batch_count
-        assert said["max_target_length"] == plan.job.resolved.sequence_length
+        stages, job = own.pipeline_parallel_degree, plan.job.resolved
+        assert said["ici_pipeline_parallelism"] * said["dcn_pipeline_parallelism"] == stages
+        at_once = said["num_pipeline_microbatches"] if stages > 1 else 1
+        assert said["gradient_accumulation_steps"] * at_once == own.micro_batch_count
+        sequences = said["per_device_batch_size"] * own.world_size
+        assert sequences * said["gradient_accumulation_steps"] == job.global_batch_size
+        assert said["max_target_length"] == job.sequence_length
         tensor = said["ici_tensor_parallelism"] * said["dcn_tensor_parallelism"]
         assert tensor == own.tensor_parallel_degree
