@@ -12,6 +12,7 @@ POSITION_LIMIT = 2**31
 LAYER_LIMIT = 4096
 _SHOWN_DIGITS = 30
 _SHOWN_NAMES = 24
+_SHOWN_KEYS = 8
 
 
 class Fields:
@@ -342,6 +343,16 @@ def not_read(title: str, paths: Sequence[str]) -> str:
     more = len(paths) - _SHOWN_NAMES
     names = ", ".join(paths[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
     return f"not read of {title}, and not priced: {names}"
+
+
+def passed_over(title: str, sections: Mapping[str, Sequence[str]]) -> str:
+    """Return the line that tells sections none of whose keys count, and the keys where few."""
+    shown = [f"{name} ({_keys_shown(keys)})" for name, keys in sections.items()]
+    return f"ignored of {title}, as no price depends on it: {', '.join(shown)}"
+
+
+def _keys_shown(keys: Sequence[str]) -> str:
+    return ", ".join(keys) if len(keys) <= _SHOWN_KEYS else f"{len(keys)} keys"
 
 
 def require_divides(divisor_name: str, divisor: int, name: str, value: int) -> None:

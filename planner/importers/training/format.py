@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import DocumentError
-from planner.importers.fields import Fields, not_read
+from planner.importers.fields import Fields, not_read, passed_over
 from planner.importers.training.config_references import resolved
 from planner.importers.training.words import Words, is_absent
 from planner.schema.job import Stack
@@ -25,7 +25,7 @@ _DEPTH_LIMIT = 12
 _NEAR = 0.9
 PROGRAM = "program"
 # Names that say nothing of a step wherever they stand: of the learning rate, of files and of logs.
-_ANYWHERE = frozenset(
+KNOWN_ANYWHERE = frozenset(
     [
         "_component_",
         "_target_",
@@ -57,7 +57,9 @@ _ANYWHERE = frozenset(
 # What a step has and no table prices, by the names that Megatron-Core and what is built on it use.
 UNPRICED_ANYWHERE: Mapping[str, str] = {
     "moe_shared_expert_overlap": "the shared expert is priced beside no exchange",
+    "fp8_enable_fsdp_float8_all_gather": "weights are priced as gathered in 16 bits",
     "tp_comm_overlap": "products and messages of tensor parallelism are priced one by one",
+    "ub_tp_comm_overlap": "products and messages of tensor parallelism are priced one by one",
     "use_precision_aware_optimizer": "its states are priced in 32 bits",
 }
 # Names that are told where they stand in a section whose keys are passed over otherwise.
@@ -139,25 +141,46 @@ def words_of(table: Format, fields: Mapping[str, Any]) -> Words:
     Raises:
         DocumentError: if a key is refused, is nearly one of those read, or contradicts another.
     """
-    beside = _beside_of(table)
     words = Words(
         title=table.title, assumed=table.assumed, fixed=table.fixed, places=_places(table)
     )
     words.said.extend(table.notes)
-    unknown: list[str] = []
+    left = _Left(beside=_beside_of(table))
     for path, value in _leaves(fields, frozenset(table.sets)):
         if _plain(path) in table.sets:
             _take(table, words, path, resolved(value, fields, path))
-        elif not _is_open(table, words, path, value):
-            continue
-        elif _plain(path) not in beside:
+        elif _is_open(table, words, path, value) and _plain(path) not in left.beside:
             _require_spelled(table, path)
-            known = _is_beside(_plain(path), beside)
-            if not known or (_sounds_like_a_step(_plain(path), beside) and not _is_off(value)):
-                unknown.append(path)
-    if unknown:
-        words.said.append(not_read(table.title, unknown))
+            left.add(path, value)
+    words.said.extend(left.lines(table.title))
     return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """The keys that a table does not read: those told one by one, and those of whole sections."""
+
+    beside: frozenset[str]
+    keys: list[str] = field(default_factory=list)
+    sections: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, path: str, value: object) -> None:
+        """Keep a key, unless its name says nothing of a step wherever it stands."""
+        key = _plain(path)
+        quiet = key.rpartition(".")[2] in KNOWN_ANYWHERE
+        section = next((one for one in _sections(path) if _plain(one) in self.beside), None)
+        known = quiet or section is not None
+        if not known or (_sounds_like_a_step(key, self.beside) and not _is_off(value)):
+            self.keys.append(path)
+        elif section is not None and not quiet:
+            self.sections.setdefault(section, []).append(path[len(section) + 1 :])
+
+    def lines(self, title: str) -> Iterator[str]:
+        """Yield what is told of them."""
+        if self.keys:
+            yield not_read(title, self.keys)
+        if self.sections:
+            yield passed_over(title, self.sections)
 
 
 def _take(table: Format, words: Words, path: str, value: Any) -> None:
@@ -209,10 +232,6 @@ def _beside_of(table: Format) -> frozenset[str]:
     names = table.beside.split()
     others = {name.removesuffix(".*") for name in names if name.endswith(".*")}
     return frozenset({name for name in names if name not in read} | others)
-
-
-def _is_beside(key: str, names: frozenset[str]) -> bool:
-    return key.rpartition(".")[2] in _ANYWHERE or any(one in names for one in _sections(key))
 
 
 def _sounds_like_a_step(key: str, beside: frozenset[str]) -> bool:

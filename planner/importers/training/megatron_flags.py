@@ -81,7 +81,7 @@ SWITCHES = {
     "--grad-reduce-in-bf16",
     "--accumulate-allreduce-grads-in-fp32",
 }
-_KNOWN = _NUMBERS | set(_WORDS) | _LISTS | SWITCHES
+KNOWN = _NUMBERS | set(_WORDS) | _LISTS | SWITCHES
 _LIMIT = 2**24
 # Names of Megatron-DeepSpeed and of releases before 0.19.
 _OLDER = {
@@ -124,12 +124,12 @@ def flags_in(text: str, *, source: str) -> FoundFlags:
     said = [
         f"{name} stands under a condition of the script: taken as given"
         for name in found
-        if name in _KNOWN and name in given.conditional
+        if name in KNOWN and name in given.conditional
     ]
     return FoundFlags(
-        values={name: values for name, values in found.items() if name in _KNOWN},
+        values={name: values for name, values in found.items() if name in KNOWN},
         assumptions=(*given.assumptions, *said),
-        others=tuple(name for name in found if name not in _KNOWN),
+        others=tuple(name for name in found if name not in KNOWN),
     )
 
 
@@ -140,9 +140,9 @@ def _newer(name: str, value: str) -> tuple[str, str]:
 
 
 def _require_spelled(name: str) -> None:
-    if name in _KNOWN:
+    if name in KNOWN:
         return
-    near = get_close_matches(name, _KNOWN, n=1, cutoff=0.93)
+    near = get_close_matches(name, KNOWN, n=1, cutoff=0.93)
     if near:
         raise DocumentError(
             "is not a flag of Megatron-LM",

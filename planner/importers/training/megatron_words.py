@@ -35,6 +35,8 @@ def read_megatron_words(words: Words, setting: Setting) -> TrainingConfig:
     values = _arguments(words, [word for word in given if word.startswith("--")])
     precision = precision_of(words)
     values |= {f"--{precision['precision']}": [], **_step(words, setting)}
+    if "--num-query-groups" in values:
+        values["--group-query-attention"] = []
     if _OFFLOAD in values and words.get(_FRACTION) == 0:
         words.said.append(
             f"{words.place(_OFFLOAD)} moves nothing while {words.place(_FRACTION)} is 0"

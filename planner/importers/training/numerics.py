@@ -94,6 +94,8 @@ def precision_of(words: Words) -> dict[str, object]:
         named = "fp8"
         if not _FLOAT8.search(str(words.get("fp8")).lower()):
             words.said.append(f"{words.place('fp8')} {words.get('fp8')} is priced as fp8")
+    if not on and named is None:
+        named = _loaded_in(words)
     if not on and named is None and "bf16" not in words and "fp16" not in words:
         words.said.append(f"{words.title}'s file says no number format: fp32")
     return _with_states(words, {"precision": named or (on[0] if on else "fp32")})
@@ -110,6 +112,17 @@ def _with_states(words: Words, job: dict[str, object]) -> dict[str, object]:
     if words.flag("tensor_float_32") and job["precision"] == "fp32":  # others have no such products
         job["tensor_float_32"] = True
     return job
+
+
+def is_mixed(words: Words) -> bool:
+    """Return whether products are cast from wider weights, as far as the file has it."""
+    return any(words.flag(name) for name in ("bf16", "fp16")) or words.get("precision") is not None
+
+
+def _loaded_in(words: Words) -> str | None:
+    """Return the 16-bit format that a model is loaded in, which nothing is cast from then."""
+    states = (words.text("states_precision") or "").rpartition(".")[2]
+    return _PRECISIONS.get(states) if _has_16_bits(states) else None
 
 
 def _named(words: Words) -> str | None:
@@ -160,7 +173,7 @@ def kernels_of(words: Words) -> dict[str, Any]:
     """
     liger, compiled, fused = (words.flag(word) for word in ("liger", "compile", "fused_loss"))
     job: dict[str, Any] = {}
-    if liger or compiled:
+    if liger or compiled or words.flag("fused_norms"):
         job["fused_elementwise"] = True
     if liger or fused:
         job["fused_linear_loss"] = True

@@ -21,7 +21,7 @@ from planner.importers.training.config import (
 from planner.importers.training.deepspeed_inside import deepspeed_fields, read_inside
 from planner.importers.training.format import Format, words_of
 from planner.importers.training.megatron_words import read_megatron_words
-from planner.importers.training.numerics import kernels_of, optimizer_of, precision_of
+from planner.importers.training.numerics import is_mixed, kernels_of, optimizer_of, precision_of
 from planner.importers.training.objectives import hold_to_model
 from planner.importers.training.sharding import Sharding, checkpointing_of, sharding_of
 from planner.importers.training.words import Words
@@ -102,7 +102,8 @@ def _settled(table: Format, words: Words, setting: Setting) -> TrainingConfig:
         **precision_of(words),
         **_extras(words),
     }
-    if "adapters" in job:
+    widened = sharding.stage > 0 and words.fixed.get("widened_where_sharded") and is_mixed(words)
+    if "adapters" in job or widened:
         job.pop("states_in_16_bits", None)
     return TrainingConfig(
         format=table.name,

@@ -2,7 +2,7 @@
 
 Names are of Axolotl 0.18, `utils/schemas/config.py` and its parts. Weights are loaded in the format
 of products and trained in it (`utils/config`, `resolve_dtype`), but under DeepSpeed, which keeps
-copies in 32 bits.
+copies in 32 bits. Under FSDP they stay so (`monkeypatch/accelerate/fsdp2.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ AXOLOTL = Format(
         "sequence_len": "sequence_length",
         "bf16": "bf16",
         "bfloat16": "pure_bf16",
+        "liger_rms_norm": "fused_norms",
         "fp16": "fp16",
         "float16": "fp16 narrow_states",
         "tf32": "tensor_float_32",
@@ -93,7 +94,7 @@ AXOLOTL = Format(
         auto_resume_from_checkpoints plugins strict chat_template chat_template_jinja
         default_system_prompt shuffle_merged_datasets flash_attention sdp_attention
         xformers_attention flex_attention flash_attn_cross_entropy flash_attn_rms_norm
-        flash_attn_fuse_mlp liger_rope liger_rms_norm liger_glu_activation liger_layer_norm
+        flash_attn_fuse_mlp liger_rope liger_glu_activation liger_layer_norm
         gradient_checkpointing_kwargs is_llama_derived_model is_mistral_derived_model
         is_falcon_derived_model is_qwen_derived_model adam_beta1 adam_beta2 adam_epsilon
         hub_model_id

@@ -90,6 +90,7 @@ DEEPSPEED_KEYS = Format(
         "data_efficiency.enabled": "steps of whole sequences are priced",
         "elasticity.enabled": "the batch is priced as the file or the job says it",
         "activation_checkpointing.partition_activations": "inputs are priced whole on every rank",
+        "zero_optimization.overlap_comm=false": "gradients are priced as reduced beside backward",
         "zero_optimization.zero_quantized_nontrainable_weights": "messages are priced whole",
     },
     beside=_BESIDE,

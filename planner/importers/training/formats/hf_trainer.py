@@ -49,6 +49,11 @@ TRAINING = {
     "use_liger_kernel": "liger",
     "max_grad_norm": "clipping",
 }
+# How the model is loaded, in arguments of TRL's.
+_LOADED = dict.fromkeys(
+    ("torch_dtype", "dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype"),
+    "states_precision",
+)
 SHARDED = {
     "sharding_strategy": "sharding",
     "reshard_after_forward": "reshard",
@@ -111,7 +116,7 @@ _TRL_BESIDE = """
     pad_to_multiple_of chat_template chat_template_path assistant_only_loss completion_only_loss
     gradient_checkpointing_use_reentrant ignore_bias_buffers datasets eval_packing
     model_init_kwargs loss_type beta reference_free
-    system_prompt preprocessing_num_workers torch_dtype dtype bnb_4bit_compute_dtype
+    system_prompt preprocessing_num_workers bnb_4bit_compute_dtype
 """
 HF_TRAINER = Format(
     name="hf-trainer",
@@ -125,6 +130,7 @@ HF_TRAINER = Format(
         **FSDP,
         **AXES,
         **LORA,
+        **_LOADED,
         # Those of `accelerate launch`, whose command takes the program's too.
         "use_fsdp": "fsdp_switch",
         "fsdp_sharding_strategy": "sharding",
@@ -153,6 +159,7 @@ HF_TRAINER = Format(
     beside=f"{BESIDE} {FSDP_BESIDE} {_TRL_BESIDE} "
     "parallelism_config.cp_backend parallelism_config.sp_backend",
     assumed={"micro_batch": 8, "lora_rank": 16},
-    # With tensor parallelism transformers shards the model as it loads it, as ZeRO 3.
-    fixed={"sharded_with_tensor": True},
+    # With tensor parallelism transformers shards the model as it loads it, as ZeRO 3. Trained
+    # weights under FSDP and mixed precision are in 32 bits: Accelerate 1.15, `utils/fsdp_utils.py`.
+    fixed={"sharded_with_tensor": True, "widened_where_sharded": True},
 )

@@ -29,7 +29,7 @@ _BESIDE = f"""
     predict_with_generate infer_backend infer_dtype swanlab_project swanlab_run_name use_swanlab
     flash_attn_version
     disable_gradient_checkpointing_reentrant use_reentrant_gc save_hf_model fp8_backend
-    fp8_enable_fsdp_float8_all_gather use_dft_loss use_asft_loss asft_alpha use_eaft_loss
+    use_dft_loss use_asft_loss asft_alpha use_eaft_loss
 """
 _UNPRICED = {
     "enable_liger_kernel_loss": "priced as Liger has it",

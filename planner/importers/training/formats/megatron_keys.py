@@ -33,6 +33,13 @@ MODEL = {
     "moe_token_dispatcher_type": "--moe-token-dispatcher-type",
     "num_layers": "--num-layers",
     "hidden_size": "--hidden-size",
+    "num_attention_heads": "--num-attention-heads",
+    "num_query_groups": "--num-query-groups",
+    "kv_channels": "--kv-channels",
+    "ffn_hidden_size": "--ffn-hidden-size",
+    "num_moe_experts": "--num-experts",
+    "moe_router_topk": "--moe-router-topk",
+    "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
     "attention_backend": "attention",
     "attention_dropout": "--attention-dropout",
     "hidden_dropout": "--hidden-dropout",
@@ -68,19 +75,19 @@ BESIDE = """
     apply_layernorm_1p apply_query_key_layer_scaling apply_rope_fusion
     attention_softmax_in_fp32 average_in_collective batch_p2p_comm bias
     bias_activation_fusion bias_dropout_fusion bias_gelu_fusion ckpt_format
-    cross_entropy_fusion_impl cross_entropy_loss_fusion data_cache_path data_path dataloader_type
+    cross_entropy_fusion_impl data_cache_path data_path dataloader_type
     decoupled_lr deterministic_mode disable_bias_linear distribute_saved_activations
-    end_weight_decay eval_interval eval_iters ffn_hidden_size finetune gradient_accumulation_fusion
-    init_method_std kv_channels layernorm_epsilon
+    end_weight_decay eval_interval eval_iters finetune gradient_accumulation_fusion
+    init_method_std layernorm_epsilon
     layernorm_zero_centered_gamma load log_interval lr lr_decay_iters lr_decay_style
     lr_warmup_fraction
     lr_warmup_init lr_warmup_iters make_vocab_size_divisible_by masked_softmax_fusion
     max_position_embeddings
     min_lr mock_data moe_aux_loss_coeff moe_flex_dispatcher_backend moe_grouped_gemm
     moe_permute_fusion
-    moe_router_load_balancing_type moe_router_topk no_load_optim no_load_rng no_save_optim
+    moe_router_load_balancing_type no_load_optim no_load_rng no_save_optim
     no_save_rng
-    norm_epsilon normalization num_attention_heads num_moe_experts num_query_groups num_workers
+    norm_epsilon normalization num_workers
     overlap_param_gather parallel_output params_dtype persist_layer_norm pipeline_dtype
     position_embedding_type qk_layernorm rope_fusion rotary_base rotary_percent
     save save_interval seed share_embeddings_and_output_weights split start_weight_decay swiglu

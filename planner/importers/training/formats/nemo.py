@@ -54,7 +54,7 @@ NEMO = Format(
     "model.activations_checkpoint_layers_per_pipeline model.gradient_as_bucket_view "
     "model.megatron_amp_O2 "
     "model.resume_from_checkpoint model.fp8_e4m3 model.fp8_hybrid model.fp8_amax_history_len "
-    "model.native_amp_init_scale model.ub_tp_comm_overlap "
+    "model.native_amp_init_scale "
     "model.num_micro_batches_with_partial_activation_checkpoints " + beside_under("model"),
     stack=Stack.MEGATRON,
 )

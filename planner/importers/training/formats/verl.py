@@ -43,6 +43,7 @@ _STEP = {
     f"{_MODEL}.use_fused_kernels": "fused_loss",
     f"{_MODEL}.override_config.attn_implementation": "attention",
     f"{_ACTOR}.optim.optimizer": "optimizer",
+    f"{_ACTOR}.freeze_vision_tower": "frozen_tower",
 }
 _LORA = {"rank": "lora_rank", "target_modules": "lora_targets", "dropout": "lora_dropout"}
 _BESIDE = f"""
@@ -56,7 +57,7 @@ _BESIDE = f"""
     {_ACTOR}.clip_ratio_c {_ACTOR}.loss_agg_mode {_ACTOR}.entropy_coeff {_ACTOR}.use_kl_loss
     {_ACTOR}.kl_loss_coef {_ACTOR}.kl_loss_type {_ACTOR}.ppo_epochs {_ACTOR}.shuffle
     {_ACTOR}.data_loader_seed {_ACTOR}.load_weight {_ACTOR}.use_torch_compile
-    {_ACTOR}.freeze_vision_tower {_ACTOR}.entropy_from_logits_with_chunking
+    {_ACTOR}.entropy_from_logits_with_chunking
     {_ACTOR}.entropy_checkpointing {_ACTOR}.use_fused_kernels {_ACTOR}.use_remove_padding
     {_ACTOR}.loss_scale_factor {_ACTOR}.calculate_entropy {_ACTOR}.rollout_n
     {_MODEL}.path {_MODEL}.custom_chat_template {_MODEL}.external_lib {_MODEL}.override_config
