@@ -14,7 +14,7 @@ from planner.errors import DocumentError
 from planner.importers.cluster.cloud_instances import cloud_instance
 from planner.importers.cluster.discovered import Discovered, Node, discovered
 from planner.importers.cluster.known_devices import known_device
-from planner.importers.fields import not_read
+from planner.importers.fields import not_read, passed_over
 
 # Names of SkyPilot's and of Ray's that leave a memory out; others are short forms of ours.
 _ACCELERATORS = {
@@ -90,6 +90,12 @@ def cluster_from_skypilot(fields: Mapping[str, Any], *, source: str) -> Discover
     unread = [*_unread(fields, _OF_A_TASK), *_unread(own, _OF_RESOURCES, "resources.")]
     if unread:
         notes = [*notes, not_read("SkyPilot's task", unread)]
+    ignored = {
+        **_ignored(fields, _OF_A_TASK, beside="resources service"),
+        **_ignored(own, _OF_RESOURCES, "resources.", beside="accelerators"),
+    }
+    if ignored:
+        notes = [*notes, passed_over("SkyPilot's task", ignored)]
     return discovered([node] * count, name=source, notes=notes)
 
 
@@ -97,6 +103,19 @@ def _unread(fields: Mapping[str, Any], known: str, section: str = "") -> list[st
     """Return the paths of keys that say something and are not among those known."""
     names = [name for name, value in fields.items() if value and name not in known.split()]
     return [f"{section}{name}"[:_LENGTH_LIMIT] for name in names]
+
+
+def _ignored(
+    fields: Mapping[str, Any], known: str, section: str = "", *, beside: str
+) -> dict[str, list[str]]:
+    """Return the known sections none of whose keys is looked at, with their keys."""
+    names = [name for name in known.split() if name not in beside.split()]
+    sections = {name: fields[name] for name in names if isinstance(fields.get(name), Mapping)}
+    return {
+        f"{section}{name}": [str(key)[:_LENGTH_LIMIT] for key in keys]
+        for name, keys in sections.items()
+        if keys
+    }
 
 
 def _require_of_the_instance(given: Any, node: Node) -> None:
@@ -150,7 +169,7 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
     whole = fields.get("max_workers")
     bound = None if whole is None else _whole(whole, "max_workers", least=0)
     workers = 0
-    unread = _unread(fields, _OF_A_RAY_CLUSTER)
+    kept: dict[str, Mapping[str, Any]] = {}
     for name, kind in fields["available_node_types"].items():
         path = f"available_node_types.{name}"
         if not isinstance(kind, Mapping):
@@ -162,7 +181,7 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
             notes.append(f"{name} has no GPUs, and is left out")
             continue
         node, said = found
-        unread += _unread_of_type(kind, path)
+        kept[path] = kind
         least = _whole(kind.get("min_workers", 0), f"{path}.min_workers", least=0)
         most = _whole(
             kind.get("max_workers", least if bound is None else bound),
@@ -184,9 +203,21 @@ def cluster_from_ray(fields: Mapping[str, Any], *, source: str) -> Discovered:
             value=bound,
             remedy="say of each type how many there are, or raise it",
         )
-    if unread:
-        notes.append(not_read("Ray's cluster", unread))
+    notes += _left_of_ray(fields, kept)
     return discovered(nodes, name=source, notes=dict.fromkeys(notes))
+
+
+def _left_of_ray(fields: Mapping[str, Any], kept: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is told of keys that are not read, of the file and of its types with GPUs."""
+    unread = _unread(fields, _OF_A_RAY_CLUSTER)
+    ignored = _ignored(fields, _OF_A_RAY_CLUSTER, beside="available_node_types")
+    for path, kind in kept.items():
+        unread += _unread_of_type(kind, path)
+        ignored |= _ignored_of_type(kind, path)
+    if unread:
+        yield not_read("Ray's cluster", unread)
+    if ignored:
+        yield passed_over("Ray's cluster", ignored)
 
 
 def _unread_of_type(kind: Mapping[str, Any], path: str) -> list[str]:
@@ -198,6 +229,16 @@ def _unread_of_type(kind: Mapping[str, Any], path: str) -> list[str]:
     }
     own = _unread(kind, _OF_A_NODE_TYPE, f"{path}.")
     return own + _unread(resources, _OF_A_NODE, f"{path}.resources.")
+
+
+def _ignored_of_type(kind: Mapping[str, Any], path: str) -> dict[str, list[str]]:
+    """Return the sections of a node type none of whose keys is looked at but for the instance's."""
+    own = {name: value for name, value in kind.items() if name != "node_config"}
+    config = kind.get("node_config") or {}
+    own["node_config"] = {
+        name: value for name, value in config.items() if name not in _INSTANCE_KEYS
+    }
+    return _ignored(own, _OF_A_NODE_TYPE, f"{path}.", beside="resources")
 
 
 def _ray_node(kind: Mapping[str, Any], path: str) -> tuple[Node, list[str]] | None:

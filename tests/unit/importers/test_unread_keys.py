@@ -154,3 +154,30 @@ def test_a_pipeline_of_several_tasks_is_refused_by_name(tmp_path):
         read_cluster(str(path))
     assert "one task of a SkyPilot pipeline" in caught.value.remedy
     assert caught.value.value == "line 2"
+
+
+def ignored_of(tmp_path, fields):
+    """What is said to be ignored of a cluster's file, written as YAML."""
+    path = tmp_path / "given.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    return [note for note in read_cluster(str(path))[2] if note.startswith("ignored of")]
+
+
+def test_sections_of_a_task_that_are_not_looked_at_are_named_with_their_keys(tmp_path):
+    resources = {**TASK["resources"], "labels": {"team": "x"}}
+    fields = {**TASK, "resources": resources, "envs": {"ZZ_MADE_UP": "1"}}
+    assert ignored_of(tmp_path, fields) == [
+        "ignored of SkyPilot's task, as no price depends on it: envs (ZZ_MADE_UP), "
+        "resources.labels (team)"
+    ]
+    assert ignored_of(tmp_path, TASK) == []
+
+
+def test_what_a_ray_clusters_cloud_is_told_is_named_but_for_the_instance(tmp_path):
+    config = {"InstanceType": "p5.48xlarge", "ImageId": "ami-1"}
+    kind = {"node_config": config, "resources": {}, "max_workers": 2}
+    fields = {**RAY, "available_node_types": {"gpu": kind}, "provider": {"type": "aws"}}
+    assert ignored_of(tmp_path, fields) == [
+        "ignored of Ray's cluster, as no price depends on it: provider (type), "
+        "available_node_types.gpu.node_config (ImageId)"
+    ]
