@@ -167,8 +167,10 @@ def test_sections_of_a_task_that_are_not_looked_at_are_named_with_their_keys(tmp
     resources = {**TASK["resources"], "labels": {"team": "x"}}
     fields = {**TASK, "resources": resources, "envs": {"ZZ_MADE_UP": "1"}}
     assert ignored_of(tmp_path, fields) == [
-        "ignored of SkyPilot's task, as no price depends on it: envs (ZZ_MADE_UP), "
-        "resources.labels (team)"
+        (
+            "ignored of SkyPilot's task, as no price depends on it: envs (ZZ_MADE_UP), "
+            "resources.labels (team)"
+        )
     ]
     assert ignored_of(tmp_path, TASK) == []
 
@@ -178,6 +180,8 @@ def test_what_a_ray_clusters_cloud_is_told_is_named_but_for_the_instance(tmp_pat
     kind = {"node_config": config, "resources": {}, "max_workers": 2}
     fields = {**RAY, "available_node_types": {"gpu": kind}, "provider": {"type": "aws"}}
     assert ignored_of(tmp_path, fields) == [
-        "ignored of Ray's cluster, as no price depends on it: provider (type), "
-        "available_node_types.gpu.node_config (ImageId)"
+        (
+            "ignored of Ray's cluster, as no price depends on it: provider (type), "
+            "available_node_types.gpu.node_config (ImageId)"
+        )
     ]
