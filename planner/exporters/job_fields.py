@@ -72,6 +72,7 @@ OPTIMIZERS: dict[str, dict[Optimizer, str]] = {
     "axolotl": {**_FINE_TUNED, Optimizer.ADAM8BIT: "ao_adamw_8bit", Optimizer.MUON: "muon"},
     "axolotl-deepspeed": _FINE_TUNED,
     "llama-factory": {**_FINE_TUNED, Optimizer.ADAMW: "adamw_torch"},
+    "megatron-lm": {Optimizer.SGD: "sgd", Optimizer.MUON: "muon"},
     "nanotron": {Optimizer.ADAMW: "adamW", Optimizer.SGD: "sgd"},
     "maxtext": {Optimizer.ADAMW: "adamw", Optimizer.SGD: "sgd", Optimizer.MUON: "muon"},
 }

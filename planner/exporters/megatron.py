@@ -13,6 +13,7 @@ from planner.exporters.canonical import layer_groups
 from planner.exporters.decoder_stages import decoder_counts
 from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
+from planner.exporters.job_fields import OPTIMIZERS
 from planner.exporters.megatron_settled import settled_for_megatron
 from planner.exporters.torchrun import torchrun_words
 from planner.schema.hybrid_pattern import block_letters
@@ -54,6 +55,7 @@ def megatron_arguments(draft: Draft) -> list[list[str]]:
         *_degrees(draft),
         *(_experts(draft) if has_experts else ()),
         *_batch(draft),
+        *_optimizer(draft),
         *_sharding(draft),
         *_recomputing(strategy),
         *_offloading(strategy),
@@ -171,6 +173,11 @@ def _batch(draft: Draft) -> list[list[str]]:
     if job.precision is Precision.FP8:
         words.extend([["--fp8-format", "hybrid"], ["--fp8-param-gather"]])
     return [*words, *_gradients(job)]
+
+
+def _optimizer(draft: Draft) -> list[list[str]]:
+    name = OPTIMIZERS["megatron-lm"].get(draft.plan.job.resolved.optimizer)
+    return [] if name is None else [["--optimizer", name]]
 
 
 def _gradients(job: Job) -> list[list[str]]:

@@ -22,6 +22,7 @@ from planner.exporters.draft import (
     with_one_zero_stage,
     zero_stages,
 )
+from planner.schema.job import Optimizer
 from planner.schema.plan import Plan
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -44,7 +45,7 @@ def settled_for_megatron(plan: Plan, target: str) -> Draft:
     draft = with_stages_that_it_has(first_draft(plan, target))
     draft = _scheduled(draft)
     draft = _sequence_of_experts(draft)
-    draft = _sharded(draft)
+    draft = _sharded(_updated(draft))
     draft = _checkpointed(draft)
     return _offloaded(draft)
 
@@ -60,6 +61,25 @@ def _scheduled(draft: Draft) -> Draft:
         "micro-batches",
         strategy.model_copy(update={"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B}),
     )
+
+
+def _updated(draft: Draft) -> Draft:
+    """Keep: `distrib_optimizer.py` takes Adam, and what has states to be made up front."""
+    if draft.plan.job.resolved.optimizer is not Optimizer.SGD:
+        return draft
+    stages, offloaded = (
+        set(zero_stages(draft.strategy)),
+        Offload.OPTIMIZER in offloads(draft.strategy),
+    )
+    if offloaded or (draft.shares_states and stages != {0}):
+        raise refusal(
+            draft,
+            field="zero_stage",
+            value=max(stages),
+            problem="Megatron's distributed optimizer does not take SGD",
+            remedy="plan with --framework megatron-lm, or with adamw",
+        )
+    return draft
 
 
 def _whole_rounds(draft: Draft) -> Draft:

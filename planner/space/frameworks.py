@@ -9,7 +9,7 @@ what is offloaded together, is in the one table that exports go by too
   micro-batch, which is ZeRO 1; without a pipeline gradients are reduced after every micro-batch,
   ZeRO 2, or parameters resharded as well, ZeRO 3. Context-parallel ranks always shard. An expert is
   split only without expert parallelism.
-- Megatron-LM: Megatron-FSDP is ZeRO 2 and 3 without pipelines.
+- Megatron-LM: Megatron-FSDP is ZeRO 2 and 3 without pipelines; SGD is updated without ZeRO.
 - DeepSpeed: tensor parallelism does not go with ZeRO 3 or with exchanged heads.
 - Accelerate, and Axolotl on it: tensor parallelism beside sharding only; what is offloaded is
   sharded.
@@ -25,7 +25,7 @@ from planner.exporters.decoder_stages import pipeline_obstacle
 from planner.exporters.job_fields import refuse_adapters
 from planner.exporters.model_fields import context_obstacle, refuse_model
 from planner.exporters.strategy_fields import OFFLOADED_TOGETHER, STRATEGY_FIELDS
-from planner.schema.job import DegreeLimit, Framework, Job, Limits, Precision
+from planner.schema.job import DegreeLimit, Framework, Job, Limits, Optimizer, Precision
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind
 from planner.space.choices import is_legal_in
@@ -159,6 +159,9 @@ def _common_checkpointing(job: Job, alone: Part) -> tuple[ActivationCheckpointin
 def _parts(job: Job, framework: Framework) -> Iterator[Part]:
     """Yield the framework's parts: without offload, then with what it offloads together."""
     parts = [part for part in _PARTS[framework] if _holds_frozen_weights(job, framework, part)]
+    if framework is Framework.MEGATRON_LM and job.optimizer is Optimizer.SGD:
+        yield {**parts[0], "offload": ()}  # its distributed optimizer takes no SGD
+        return
     for part in parts:
         yield {**part, "offload": ()}
     for part in (*parts, *_OFFLOADED_ALONE.get(framework, ())):

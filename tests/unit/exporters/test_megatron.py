@@ -6,6 +6,9 @@ import pytest
 
 from planner.errors import InputError
 from planner.exporters.registry import export
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_text
+from planner.schema.job import Job
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -15,6 +18,7 @@ from planner.schema.strategy import (
     Stage,
     Strategy,
 )
+from planner.space.frameworks import framework_limits
 from tests.unit.exporters.plans import plan_of
 
 
@@ -183,3 +187,23 @@ def test_an_offloaded_optimizer_is_the_distributed_one(degree):
     assert "--optimizer-cpu-offload" in made.files[0].text
     assert "--use-distributed-optimizer" in made.files[0].text
     assert any("ZeRO stage 1" in loss for loss in made.losses) is bool(degree)
+
+
+@pytest.mark.parametrize("name", ["sgd", "muon"])
+def test_an_optimizer_that_megatron_has_is_written_and_read(name):
+    plan = plan_of(Strategy(data_parallel_shard_degree=8, zero_stage=0), optimizer=name)
+    assert f"  --optimizer {name}\n" in text(plan)
+    assert not [loss for loss in export(plan, "megatron-lm").losses if "optimizer" in loss]
+    setting = Setting(graph=plan.model.resolved, device_count=8)
+    config = config_from_text(text(plan), setting, source="m.sh", suffix=".sh")
+    assert config.job["optimizer"] == name
+
+
+def test_sgd_is_not_sharded_by_megatrons_distributed_optimizer():
+    plan = plan_of(Strategy(data_parallel_shard_degree=8, zero_stage=1), optimizer="sgd")
+    with pytest.raises(InputError, match="does not take SGD"):
+        export(plan, "megatron-lm")
+    job = Job(global_batch_size=64, framework="megatron-lm", optimizer="sgd")
+    limits = framework_limits(job, plan.model.resolved)
+    assert {one.zero_stages for one in limits} == {(0,)}
+    assert {one.offload for one in limits} == {()}
