@@ -12,10 +12,9 @@ _MICRO, _STEPS, _GLOBAL = "micro_batch", "accumulation", "global_batch"
 def sequence_length_of(words: Words) -> int | None:
     """Return the length of sequences, None where the file does not say it."""
     parts = [words.optional_size(name) for name in ("prompt_length", "response_length")]
-    whole = words.optional_size("sequence_length")
-    if whole is None and all(parts):
-        return sum(part for part in parts if part)
-    return whole
+    if "sequence_length" not in words and any(parts):
+        return sum(part for part in parts if part) if all(parts) else None
+    return words.optional_size("sequence_length")
 
 
 def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def precision_of(words: Words) -> dict[str, object]:
     Raises:
         DocumentError: if two formats are switched on, or one is not known.
     """
-    on = [name for name in ("bf16", "fp16") if words.flag(name)]
+    on = [name for name in ("bf16", "fp16") if name in words and words.flag(name)]
     if len(on) > 1:
         raise DocumentError(
             f"contradicts {words.place('bf16')}, which is on as well",
@@ -83,6 +83,8 @@ def precision_of(words: Words) -> dict[str, object]:
             remedy="switch one of them off",
         )
     named = _named(words)
+    if not on and named is None and words.flag("bf16"):  # as the framework has it
+        on = ["bf16"]
     if on and named not in (None, on[0], "fp8"):
         raise DocumentError(
             f"contradicts {words.place(on[0])}, which is on",

@@ -131,6 +131,29 @@ def test_weights_that_trl_loads_in_16_bits_stay_so_but_under_fsdp_with_mixed_pre
 
 
 @pytest.mark.parametrize(
+    ("more", "precision", "kept", "length"),
+    [
+        ("use_peft: false", "bf16", "full", 1024),
+        ("use_peft: false\nfp16: true", "fp16", "full", 1024),
+        ("max_length: 2048\nbf16: false", "fp32", "full", 2048),
+        ("max_length: 2048\ngradient_checkpointing: false", "bf16", "none", 2048),
+        ("max_prompt_length: 512\nmax_completion_length: 256", "bf16", "full", 768),
+        ("max_prompt_length: 512", "bf16", "full", None),
+    ],
+)
+def test_trl_checkpoints_in_bf16_where_its_file_says_nothing(
+    more: str, precision: str, kept: str, length: int | None
+) -> None:
+    config = read(TRL + more, ".yaml")
+    assert config.format == "trl"
+    assert config.job["precision"] == precision
+    assert config.job.get("sequence_length") == length
+    checkpointing = config.strategy.activation_checkpointing
+    assert checkpointing is not None
+    assert checkpointing.value == kept
+
+
+@pytest.mark.parametrize(
     ("size", "own"),
     [
         ("num_attention_heads: 64", 32),

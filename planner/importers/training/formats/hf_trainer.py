@@ -1,10 +1,12 @@
 """Hugging Face's Trainer, and TRL's on it: keyword arguments of `TrainingArguments`.
 
-Names are of transformers 5.23, `training_args.py`, and of TRL 0.25, `ModelConfig`, `SFTConfig` and
-`ScriptArguments`.
+Names are of transformers 5.23, `training_args.py`, and of TRL 1.16, `trainer/model_config.py`,
+`base_config.py` and `sft_config.py`.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from planner.importers.training.format import Format, under
 
@@ -162,4 +164,25 @@ HF_TRAINER = Format(
     # With tensor parallelism transformers shards the model as it loads it, as ZeRO 3. Trained
     # weights under FSDP and mixed precision are in 32 bits: Accelerate 1.15, `utils/fsdp_utils.py`.
     fixed={"sharded_with_tensor": True, "widened_where_sharded": True},
+)
+# Arguments of TRL's own since 0.20, whose programs checkpoint and train in bf16 by themselves.
+_OF_TRL = """
+    assistant_only_loss chat_template_path completion_only_loss dataset_text_field
+    dataset_train_split max_completion_length max_length max_prompt_length num_generations
+    packing_strategy padding_free
+"""
+TRL = replace(
+    HF_TRAINER,
+    name="trl",
+    title="TRL",
+    signature=(
+        ("use_peft",),
+        *((name, "per_device_train_batch_size") for name in _OF_TRL.split()),
+    ),
+    assumed={
+        **HF_TRAINER.assumed,
+        "bf16": True,
+        "older_checkpointing": True,
+        "sequence_length": 1024,
+    },
 )

@@ -13,7 +13,7 @@ from planner.importers.training.formats.accelerate import ACCELERATE
 from planner.importers.training.formats.automodel import AUTOMODEL
 from planner.importers.training.formats.axolotl import AXOLOTL
 from planner.importers.training.formats.gpt_neox import GPT_NEOX
-from planner.importers.training.formats.hf_trainer import HF_TRAINER
+from planner.importers.training.formats.hf_trainer import HF_TRAINER, TRL
 from planner.importers.training.formats.lightning import LIGHTNING
 from planner.importers.training.formats.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_MEGATRON
 from planner.importers.training.formats.llm_foundry import LLM_FOUNDRY
@@ -62,6 +62,7 @@ FORMATS: tuple[Format, ...] = (
     VERL_SFT,
     NEMO,
     MEGATRON_BRIDGE,
+    TRL,
     HF_TRAINER,
     MEGATRON_YAML,
 )
