@@ -134,8 +134,10 @@ class Plain:
             if kind == "ddp":
                 trained = DistributedDataParallel(self._model)
             else:
-                for block in self._model.blocks.values():
-                    fully_shard(block)
+                # the groups that the plan shards by, and torchtitan does
+                ends = [self._model.norm, self._model.head]
+                for part in (self._model.embedding, *self._model.blocks.values(), ends):
+                    fully_shard(part)
                 fully_shard(self._model)
             self._run = _whole(trained, inputs[own], targets[own])
         self._optimizer = _adamw(list(self._model.parameters()))

@@ -47,7 +47,10 @@ class Draws:
         digest = hashlib.sha256(text.encode()).digest()
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
+            # by itself: torch.manual_seed takes a traceback for each kind of device, every time
+            torch.default_generator.manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
+            if devices:
+                torch.cuda.manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
             yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -462,13 +462,18 @@ class Trainer:
             mean_loss = self._global_loss(loss) / scale
             is_usable = self.watch.is_usable(mean_loss, loss, step=step)
             return self._step_end.run() if is_usable else Treated(are_usable=False), mean_loss
+        total = self._loss_asked(loss)  # on its way while parameters are updated
         treated = self._step_end.run()
-        mean_loss = self._global_loss(loss) / scale
+        mean_loss = total() / scale
         self.watch.is_usable(mean_loss, loss, step=step)
         return treated, mean_loss
 
     def _global_loss(self, loss: torch.Tensor | None) -> float:
-        """Return the mean over all ranks that computed a loss; it also waits for the device.
+        """Return the mean over all ranks that computed a loss; it also waits for the device."""
+        return self._loss_asked(loss)()
+
+    def _loss_asked(self, loss: torch.Tensor | None) -> Callable[[], float]:
+        """Begin to add up the loss of all ranks; what is returned waits for their mean.
 
         With it ranks agree whether one of them was asked to end.
         """
@@ -479,11 +484,17 @@ class Trainer:
         totals[1] = float(is_asked)
         if loss is not None:
             totals[0] = loss
-        distributed.all_reduce(totals)
-        total, asked_count = totals.tolist()
-        self.is_stopping = self.is_stopping or asked_count > 0
+        work = distributed.all_reduce(totals, async_op=True)
+        assert work is not None  # noqa: S101 - always given when asynchronous
         ranks = distributed.get_world_size() // self._mesh.degrees[PIPELINE]
-        return float(total) / ranks
+
+        def mean() -> float:
+            work.wait()
+            total, asked_count = totals.tolist()
+            self.is_stopping = self.is_stopping or asked_count > 0
+            return float(total) / ranks
+
+        return mean
 
     def _held_tensors(self) -> Iterable[torch.Tensor]:
         yield from self.model.parameters()

@@ -57,6 +57,18 @@ class Replica:
         others = set(self._apart.parameters())
         return [item for item in self._modules.parameters() if item not in others]
 
+    def with_more(self, modules: Iterable[nn.Module]) -> Replica:
+        """Return a replica of these modules and of `modules`, which are reduced together."""
+        return Replica(
+            [*self._modules, *modules], group=self._group, degree=self._degree, apart=[*self._apart]
+        )
+
+    def goes_with(self, other: Replica, most_bytes: int) -> bool:
+        """Return whether both are in one format, and of so many bytes together at most."""
+        both = [*self.trained(), *other.trained()]
+        size = sum(item.numel() * item.element_size() for item in both)
+        return size <= most_bytes and len({item.dtype for item in both}) == 1
+
     def trained(self) -> Sequence[nn.Parameter]:
         """Return those that are to get a gradient, or were so when the first was expected."""
         return self._hooked or [item for item in self.parameters() if item.requires_grad]

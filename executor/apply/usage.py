@@ -38,26 +38,41 @@ class Usage:
     def __init__(self, data: DeviceMesh, reduced: Iterable[Reduced]) -> None:
         self._data = data
         self._reduced = tuple(reduced)
+        self._uses = torch.empty(0)
+        self._work: distributed.Work | None = None
 
-    def agree(self) -> None:
-        """Take zeros away that stand for a gradient which no rank has; a collective call.
-
-        Only a rank that has reduced zeros waits for the answer.
-        """
-        parameters = [item for part in self._reduced for item in part.trained()]
-        unused = {item for part in self._reduced for item in part.unused}
-        mine = [_UNUSED if item in unused else _use(item) for item in parameters]
-        uses = torch.tensor(mine, dtype=torch.int32, device=self._data.device_type)
-        if self._data.size() > 1 and parameters:
+    def ask(self) -> None:
+        """Begin to ask which parameters other ranks have used; a collective call."""
+        unused = self._unused()
+        mine = [_UNUSED if item in unused else _use(item) for item in self._trained()]
+        self._uses = torch.tensor(mine, dtype=torch.int32, device=self._data.device_type)
+        if self._data.size() > 1 and mine:
             group = self._data.get_group()
-            work = distributed.all_reduce(uses, distributed.ReduceOp.MAX, group, async_op=True)
-            assert work is not None  # noqa: S101 - always given when asynchronous
-            work.wait()
-        for parameter, use in zip(parameters, uses.tolist() if unused else mine, strict=True):
+            largest = distributed.ReduceOp.MAX
+            self._work = distributed.all_reduce(self._uses, largest, group, async_op=True)
+
+    def settle(self) -> None:
+        """Take zeros away that stand for a gradient which no rank has.
+
+        Only a rank that has reduced zeros reads the answer.
+        """
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        unused = self._unused()
+        if not unused:
+            return
+        for parameter, use in zip(self._trained(), self._uses.tolist(), strict=True):
             if use == _UNUSED:
                 parameter.grad = None
             elif use == _USED_IN_PART and parameter in unused:
                 _make_partial(parameter)
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [item for part in self._reduced for item in part.trained()]
+
+    def _unused(self) -> set[nn.Parameter]:
+        return {item for part in self._reduced for item in part.unused}
 
 
 class ShardedGradients:

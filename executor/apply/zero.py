@@ -16,7 +16,7 @@ shard to the device for each gather, and takes each reduced gradient to the host
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -45,6 +45,8 @@ from executor.models.declaration import ModelDeclaration, part
 from executor.precision import compute_dtype, sum_dtype
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Stage
+
+_BUCKET_BYTES = 25 * 2**20  # of gradients reduced whole, as DistributedDataParallel has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +118,11 @@ class GradientSync:
 
     def finish(self) -> None:
         """Wait for what the last backward has left under way; a collective call."""
+        for usage in self.usages:
+            usage.ask()
         self.replicas.finish()
         for usage in self.usages:
-            usage.agree()
+            usage.settle()
         for item in self.sharded:
             item.begin()
 
@@ -207,21 +211,42 @@ def _synced(
     scalars: Sequence[Replica],
 ) -> GradientSync:
     """Return when all that was made of pieces synchronises; `backward` is the order of most."""
+    buckets = list(buckets_of(made, backward))
     alike: dict[bool, list[Reduced]] = {}
     for piece, item in made.items():
-        found = item.gradients if isinstance(item, ShardedPart) else (item,)
-        alike.setdefault(piece.are_experts, []).extend(found)
-    if scalars:
-        alike.setdefault(False, []).extend(scalars)
-    replicas = [*(made[piece] for piece in backward), *scalars]
+        if isinstance(item, ShardedPart):
+            alike.setdefault(piece.are_experts, []).extend(item.gradients)
+    for are_experts, bucket in (*buckets, *((False, item) for item in scalars)):
+        alike.setdefault(are_experts, []).append(bucket)
     return GradientSync(
         sharded=tuple(item for item in made.values() if isinstance(item, ShardedPart)),
-        replicas=Replicas(item for item in replicas if isinstance(item, Replica)),
+        replicas=Replicas([*(bucket for _, bucket in buckets), *scalars]),
         usages=tuple(
             Usage(mesh.experts.data if are_experts and mesh.experts else mesh.data, reduced)
             for are_experts, reduced in alike.items()
         ),
     )
+
+
+def buckets_of(
+    made: Mapping[Piece, Replica | ShardedPart], backward: Sequence[Piece]
+) -> Iterator[tuple[bool, Replica]]:
+    """Yield replicas of experts and of others, neighbours together up to the bytes of a bucket."""
+    last: tuple[Piece, Replica] | None = None
+    for piece in backward:
+        item = made[piece]
+        if not isinstance(item, Replica):
+            continue
+        if last is None:
+            last = (piece, item)
+            continue
+        if last[0].are_experts == piece.are_experts and last[1].goes_with(item, _BUCKET_BYTES):
+            last = (piece, last[1].with_more(piece.modules))
+            continue
+        yield last[0].are_experts, last[1]
+        last = (piece, item)
+    if last is not None:
+        yield last[0].are_experts, last[1]
 
 
 def sharding_mesh(mesh: RankMesh | ExpertMesh, zero_stage: int) -> DeviceMesh | None:

@@ -1,7 +1,7 @@
 """ZeRO stages synchronise as often as they should, and no more.
 
-The small model has four parts (two blocks, embedding, head) and two micro-batches a step. Once a
-step ranks tell each other what of the batch each has, and once which parameters it has used.
+The small model has four parts (two blocks, embedding, head) and two micro-batches a step. All parts
+fit into one bucket of gradients that are reduced whole. Once a step ranks tell each other what of the batch each has, and once which parameters it has used.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tests.distributed.group import RankGroup
 pytestmark = pytest.mark.distributed
 
 EXPECTED = {
-    0: {"all_reduce": 4 + 2},
+    0: {"all_reduce": 1 + 2},
     1: {"all_gather": 4, "reduce_scatter": 4, "all_reduce": 2},
     2: {"all_gather": 4, "reduce_scatter": 8, "all_reduce": 2},
     3: {"all_gather": 16, "reduce_scatter": 8, "all_reduce": 2},
 }
 OF_HALF = {
-    0: {"all_reduce": 2 + 2},
+    0: {"all_reduce": 1 + 2},
     1: {"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2},
     2: {"all_gather": 2, "reduce_scatter": 4, "all_reduce": 2},
     3: {"all_gather": 8, "reduce_scatter": 4, "all_reduce": 2},
