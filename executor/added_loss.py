@@ -58,12 +58,14 @@ def added_losses(factor: float) -> Iterator[AddedLoss]:
 class _Added(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        ctx.value = value.detach()
+        ctx.value, ctx.is_counted = value.detach(), False
         return hidden.view_as(hidden)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         (gradient,) = gradients
-        weighed = ctx.value * _current.factor
-        _current.total = weighed if _current.total is None else _current.total + weighed
+        if not ctx.is_counted:  # a divided backward may come here again
+            weighed = ctx.value * _current.factor
+            _current.total = weighed if _current.total is None else _current.total + weighed
+            ctx.is_counted = True
         return gradient, torch.full_like(ctx.value, _current.factor)

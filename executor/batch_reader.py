@@ -41,6 +41,7 @@ class BatchReader:
         Raises:
             ModelMismatchError: if it is no batch, or has what the model does not take.
         """
+        given = self.inputs.translate(given)
         check_given(given, field=field)
         return self.inputs.read(given, target_name=self.target_name, field=field)
 

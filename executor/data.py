@@ -32,6 +32,7 @@ class DataShare:
     """What a global batch is, how it is read, which rows of it are a rank's, and where they go."""
 
     planned: PlannedBatch
+    translate: Callable[[GivenBatch], GivenBatch]
     read: Read
     place: DataPlace
     device: torch.device
@@ -43,15 +44,15 @@ class DataShare:
         return self.planned.sequence_count * loaders
 
     def batches(self, loader: Iterable[GivenBatch]) -> Iterator[GivenBatch]:
-        """Yield what a loader has; of loaders of ranks' own, while all of them have something.
+        """Yield what a loader has, translated; of ranks' own, while all of them have something.
 
         Raises:
             ModelMismatchError: on every rank, if some have ended before others.
         """
         if not self.place.reads_alone:
-            yield from loader
+            yield from map(self.translate, loader)
             return
-        own = iter(loader)
+        own = map(self.translate, loader)
         while True:
             found = list(islice(own, 1))
             ended = torch.tensor([not found, bool(found)], device=self.device).int()

@@ -36,7 +36,7 @@ class Evaluation:
             ModelMismatchError: if one is not what the model takes, or there is none.
         """
         total, counted = 0.0, 0.0
-        for given in loader:
+        for given in map(self.share.translate, loader):
             if counted == 0:
                 check_global(given)
             batch = self.share.read(given)

@@ -30,6 +30,7 @@ from executor.errors import WeightFilesError, WeightsError
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.adapters import ADAPTER, Adapters, exported_name, is_adapter
 from executor.models.declaration import ModelDeclaration
+from executor.models.quantized_linear import PARTS, quantized_linears
 from executor.shared_folder import check_shared
 from executor.tensor_source import INDEX_FILE, SINGLE_FILE
 
@@ -161,9 +162,9 @@ def _write_parts(
     writer = _PartWriter(draft, exported, dtype=dtype)
     content_bytes = 0
     for name, tensor in _held(exported):
-        if is_adapter(name):
+        if is_adapter(name) or writer.is_scale(name):
             continue
-        size = tensor.numel() * _written_format(tensor, dtype).itemsize
+        size = writer.written_bytes(name, tensor)
         if content_bytes and content_bytes + size > max_file_bytes:
             writer.close()
             content_bytes = 0
@@ -185,6 +186,10 @@ class _PartWriter:
         self._kept: dict[str, torch.Tensor] = {}
         self._written: list[_Part] = []
         self._adapters = {name: item for name, item in _held(exported) if is_adapter(name)}
+        self._packed = {
+            plain_name(f"{path}.weight"): linear
+            for path, linear in quantized_linears(exported.model)
+        }
         self._problem: OSError | RuntimeError | None = None
 
     def take(self, name: str, tensor: torch.Tensor) -> None:
@@ -192,14 +197,35 @@ class _PartWriter:
         whole = self._gathered(name, tensor)
         if self._index % self._ranks != self._place:
             return
-        cast = whole.to(device="cpu", dtype=_written_format(tensor, self._dtype))
+        cast = whole.to(device="cpu", dtype=self._format(name, tensor))
         for file_name, piece in self._exported.declaration.file_names.written(name, cast):
             # Files have no views: pieces and parameters get memory of their own.
             self._kept[file_name] = piece.clone(memory_format=torch.contiguous_format)
 
+    def is_scale(self, name: str) -> bool:
+        """Return whether a tensor is written as part of a weight that is packed."""
+        home, _, part = name.rpartition(".")
+        return part != "weight" and f"{home}.weight" in self._packed and part in PARTS
+
+    def written_bytes(self, name: str, tensor: torch.Tensor) -> int:
+        """Return what a tensor takes in a file."""
+        linear = self._packed.get(name)
+        count = tensor.numel() if linear is None else linear.in_features * linear.out_features
+        return count * self._format(name, tensor).itemsize
+
+    def _format(self, name: str, tensor: torch.Tensor) -> torch.dtype:
+        is_cast = tensor.is_floating_point() or name in self._packed
+        return self._dtype if is_cast else tensor.dtype
+
     def _gathered(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a whole tensor, with what its adapters add to it."""
+        """Return a whole tensor, unpacked, with what its adapters add to it."""
         whole = whole_tensor(tensor, self._exported.device)
+        if (linear := self._packed.get(name)) is not None:
+            held = {part: getattr(linear, part) for part in PARTS}
+            device = self._exported.device
+            whole = linear.unpacked(
+                {part: whole_tensor(one, device) for part, one in held.items() if one is not None}
+            )
         adapters = self._exported.origin.adapters
         home, found, _ = name.rpartition(".base_layer.weight")
         names = [f"{home}.{kind}.{ADAPTER}.weight" for kind in ("lora_A", "lora_B")]
@@ -228,10 +254,6 @@ class _PartWriter:
         if self._problem is not None:
             raise self._problem
         return self._written
-
-
-def _written_format(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
-    return dtype if tensor.is_floating_point() else tensor.dtype
 
 
 def _held(exported: Exported) -> Iterator[tuple[str, torch.Tensor]]:
@@ -299,6 +321,8 @@ def _write_beside(directory: Path, origin: Origin, dtype: torch.dtype) -> None:
     if origin.config is not None:
         config = copy.deepcopy(origin.config)
         config.architectures, config.dtype = [origin.class_name], dtype
+        if hasattr(config, "quantization_config"):  # what is written is unpacked
+            del config.quantization_config
         config.save_pretrained(directory)
     if origin.generation_config is not None:
         origin.generation_config.save_pretrained(directory)

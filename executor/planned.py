@@ -140,10 +140,13 @@ class PlannedBatch:
         for name, tensor in batch:
             rows = tensor.shape[0] if tensor.dim() else 0
             if rows != expected:
+                is_beside = batch.row_count == expected and tensor is not batch.first
                 raise self._refusal(
                     f"{self.owner} {self.sequence_count} sequences",
                     f"{rows} sequences of {name}",
-                    self.remedy,
+                    f"yield {name} with a row for each sequence, as of shape [{expected}, ...]"
+                    if is_beside
+                    else self.remedy,
                 )
         inputs, targets = batch.first, batch.targets
         if is_text(inputs):

@@ -112,6 +112,7 @@ class PlannedData:
         planned = self._planned(declaration, reader.split.ignored_target)
         return DataShare(
             planned=planned.of_rank(self.mesh.data_degree) if per_rank else planned,
+            translate=declaration.inputs.translate,
             read=partial(reader.read, field="loader"),
             place=DataPlace(
                 index=self.mesh.data_index, degree=self.mesh.data_degree, reads_alone=per_rank

@@ -16,6 +16,7 @@ from executor.apply.materialise import unsplit_name
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from executor.models.first_values import AwaitedValues, DrawnValues, FirstValues
+from executor.quantized_values import QuantizedValues
 
 _LOOKED_AT = 64  # numbers of each parameter, of its first row
 
@@ -50,6 +51,8 @@ def check_same_beginning(
 
 
 def _mark(values: FirstValues, *, name: str, shape: torch.Size) -> int:
+    if isinstance(values, QuantizedValues):
+        values, name, shape = values.whole_of(name, shape)
     ranges = tuple(slice(0, 1) for _ in shape[:-1]) + tuple(
         slice(0, min(size, _LOOKED_AT)) for size in shape[-1:]
     )

@@ -56,6 +56,7 @@ from executor.partial_scalars import read_whole_scalars
 from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
 from executor.precision import take_product_format
+from executor.quantized_values import QuantizedValues
 from executor.randomness import Draws
 from executor.same_beginning import check_same_beginning
 from executor.script_state import ScriptState
@@ -162,6 +163,7 @@ class Session:
             seed=seed,
             weights=None if weights is None else Weights.of(weights),
             checkpoint_follows=checkpoint_follows,
+            device=self.device,
         )
         model, chain = taken.model, taken.declaration
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
@@ -181,7 +183,7 @@ class Session:
         )
         products = take_product_format(job, self.device)
         stages = apply(model, declaration=chain, application=application)
-        if isinstance(taken.values, LoadedValues):
+        if isinstance(taken.values, LoadedValues | QuantizedValues):
             check_sample(rank_model(stages), taken.values, declaration=chain, device=self.device)
         taken.values.forget()
         self._differences = (

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from executor.models.first_values import FirstValues
 from executor.tensor_source import Ranges, Renamed, StateDict, TensorSource, open_weights
 
 _NAMED = 3
+_OF_BITSANDBYTES = ".quant_state.bitsandbytes__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,13 @@ class Weights:
 
 
 WeightsLike = str | Path | Mapping[str, torch.Tensor] | Weights
+
+
+class SampledValues(FirstValues, Protocol):
+    """Values of which some are read from a source."""
+
+    def loaded_names(self) -> Collection[str]:
+        """Return the tensors of the unsplit model that the source has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +173,7 @@ def loaded_values(
         WeightsError: if a tensor is missing, has another shape, or has no place in the model.
     """
     source = source or weights.opened()
+    _check_whole(source)
     wanted = wanted_tensors(model, declaration)
     renamed = declaration.file_names.names_in_model(source.shapes(), wanted)
     source = Renamed(source, renamed) if renamed else source
@@ -196,7 +206,7 @@ def loaded_values(
 
 def check_sample(
     model: nn.Module,
-    values: LoadedValues,
+    values: SampledValues,
     *,
     declaration: ModelDeclaration,
     device: torch.device,
@@ -257,6 +267,19 @@ def _names_in_files(found: Found) -> Iterator[str]:
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _check_whole(source: TensorSource) -> None:
+    packed = next((name for name in source.shapes() if _OF_BITSANDBYTES in name), None)
+    if packed is not None:
+        name, _, _ = packed.partition(_OF_BITSANDBYTES)
+        raise WeightsError(
+            f"has weights that bitsandbytes has packed, such as {name}",
+            field="weights",
+            value=source.place,
+            remedy='call from_pretrained inside `with torch.device("cpu")` in build_model and '
+            "leave weights out, or give the folder of whole weights",
+        )
 
 
 def _check_patterns(field: str, patterns: Sequence[str], names: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
     "executor": ("executor", ("torch", "safetensors")),
     "executor.apply.float8": ("fp8", ("torchao",)),
+    "executor.models.quantized_linear": ("qlora", ("bitsandbytes",)),
     "executor.agent": ("executor", ("httpx",)),
     "meshwright.client": ("client", ("httpx",)),
     "planner.pools.dask_pool": ("dask", ("distributed",)),

@@ -60,7 +60,8 @@ def tie(model: nn.Module, declaration: ModelDeclaration) -> None:
     embedding = part(model, declaration.embedding)
     head = part(model, declaration.head)
     if declaration.tied_embeddings and embedding is not None and head is not None:
-        head.weight = embedding.weight
+        home, _, name = declaration.head_weight.rpartition(".")
+        setattr(model.get_submodule(home), name, embedding.weight)
 
 
 def unsplit_name(name: str, declaration: ModelDeclaration) -> str:

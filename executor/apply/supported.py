@@ -10,7 +10,7 @@ from executor.apply.sharable import check_exchanged_heads, check_experts, check_
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
 from planner.extras import check_extras
-from planner.schema.job import Adapters, Job, OffloadStore, Precision
+from planner.schema.job import Adapters, Job, OffloadStore, Precision, Unpacking
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
 LAST_ZERO_STAGE = 3
@@ -21,7 +21,8 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
 
     Raises:
         UnsupportedPlanError: naming the first that it has not.
-        MissingExtraError: if fp8 is asked for, and torchao is not installed.
+        MissingExtraError: if fp8 or frozen weights in 4 or 8 bits are asked for, and torchao or
+            bitsandbytes is not installed.
     """
     check_schedule(strategy)
     _check_offload(strategy, job)
@@ -87,13 +88,14 @@ def _check_states(job: Job) -> None:
 
 def _check_adapters(adapters: Adapters) -> None:
     if adapters.base_bits != 16:
-        raise UnsupportedPlanError(
-            "frozen weights of 4 or 8 bits (QLoRA) need bitsandbytes and CUDA, whose tensors have "
-            "no shards",
-            field="job.adapters.base_bits",
-            value=adapters.base_bits,
-            remedy="plan with base_bits 16, or train this plan with a stack that has them",
-        )
+        check_extras("job.adapters.base_bits", "executor.models.quantized_linear")
+        if adapters.unpacking is not Unpacking.KERNEL:
+            raise UnsupportedPlanError(
+                "frozen weights of 4 or 8 bits are unpacked by bitsandbytes' kernels",
+                field="job.adapters.unpacking",
+                value=adapters.unpacking.value,
+                remedy="plan with unpacking kernel",
+            )
     if adapters.trains_ends:
         raise UnsupportedPlanError(
             "the executor trains adapters alone, and no copies of embedding and head",

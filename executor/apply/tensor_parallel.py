@@ -35,8 +35,9 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from executor.errors import UnsupportedPlanError
 from executor.mesh import TENSOR
-from executor.models.adapters import ADAPTER, is_adapted
+from executor.models.adapters import ADAPTER, is_adapted, unadapted
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
+from executor.models.quantized_linear import QuantizedLinear, check_split_quantized
 
 SEQUENCE_DIMENSION = 1
 
@@ -75,6 +76,16 @@ class ReplicatedParallel(ParallelStyle):
         return module
 
 
+class PackedRowwiseParallel(RowwiseParallel):
+    """A linear whose inputs are split, and with a packed weight the scales of these."""
+
+    def _partition_linear_fn(self, name: str, module: nn.Module, device_mesh: DeviceMesh) -> None:
+        super()._partition_linear_fn(name, module, device_mesh)  # type: ignore[no-untyped-call]
+        if isinstance(module, QuantizedLinear):
+            split = distribute_tensor(module.get_parameter("scales"), device_mesh, (Shard(1),))
+            module.register_parameter("scales", nn.Parameter(split, requires_grad=False))
+
+
 def apply_tensor_parallel(
     model: nn.Module,
     *,
@@ -102,6 +113,7 @@ def apply_tensor_parallel(
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     layout: Placement = Shard(SEQUENCE_DIMENSION) if sequence_parallel else Replicate()
     for block in model.get_submodule(declaration.blocks).children():
+        _check_quantized(block, declaration.block, mesh.size())
         parallelize_module(block, mesh, _block_styles(block, declaration.block, layout))
     edges: dict[str, ParallelStyle] = {
         declaration.embedding: RowwiseParallel(input_layouts=Replicate(), output_layouts=layout),
@@ -132,6 +144,14 @@ def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) ->
         weight.register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: gradient.redistribute(placements=placements)
         )
+
+
+def _check_quantized(block: nn.Module, declaration: BlockDeclaration, degree: int) -> None:
+    for paths, is_row in ((declaration.column, False), (declaration.row, True)):
+        for path in paths:
+            linear = unadapted(part(block, path))
+            if linear is not None:
+                check_split_quantized(linear, degree, path=path, is_row=is_row)
 
 
 def _block_styles(
@@ -168,9 +188,9 @@ def _column_styles(path: str, *, is_adapted: bool) -> dict[str, ParallelStyle]:
 def _row_styles(path: str, layout: Placement, *, is_adapted: bool) -> dict[str, ParallelStyle]:
     """Return the styles of a linear whose inputs are split; of adapters the first has these."""
     if not is_adapted:
-        return {path: RowwiseParallel(output_layouts=layout)}
+        return {path: PackedRowwiseParallel(output_layouts=layout)}
     return {
-        f"{path}.base_layer": RowwiseParallel(output_layouts=layout),
+        f"{path}.base_layer": PackedRowwiseParallel(output_layouts=layout),
         f"{path}.lora_A.{ADAPTER}": RowwiseParallel(output_layouts=layout),
         f"{path}.lora_B.{ADAPTER}": TokenwiseParallel(layout),
     }

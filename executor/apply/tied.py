@@ -16,7 +16,7 @@ from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.host_memory import HOST
 from executor.local_tensor import local_gradient
 from executor.mesh import PIPELINE, RankMesh
-from executor.models.declaration import ModelDeclaration, part
+from executor.models.declaration import ModelDeclaration
 from planner.schema.strategy import Strategy
 
 
@@ -45,8 +45,14 @@ class TiedPair:
         degree = mesh.degrees[PIPELINE]
         if not declaration.tied_embeddings or degree == 1:
             return TiedPair()
-        weights = [_weight(item.module, declaration.embedding) for item in stages if item.is_first]
-        weights += [_weight(item.module, declaration.head) for item in stages if item.is_last]
+        weights = [
+            item.module.get_parameter(declaration.embedding_weight)
+            for item in stages
+            if item.is_first
+        ]
+        weights += [
+            item.module.get_parameter(declaration.head_weight) for item in stages if item.is_last
+        ]
         last = strategy.virtual_stage_count - 1
         (end,) = (rank for rank in range(degree) if last in held_stages(strategy, rank))
         group = None if end == 0 else _group(mesh, (0, end))
@@ -69,7 +75,7 @@ def second_copies(
     if not declaration.tied_embeddings:
         return []
     ends = [stage for stage in stages if stage.is_last and not stage.is_first]
-    return [_weight(stage.module, declaration.head) for stage in ends]
+    return [stage.module.get_parameter(declaration.head_weight) for stage in ends]
 
 
 def _all_reduce(
@@ -91,11 +97,3 @@ def _group(mesh: RankMesh, places: tuple[int, int]) -> distributed.ProcessGroup 
         if distributed.get_rank() in ends:
             mine = group
     return mine
-
-
-def _weight(model: nn.Module, path: str) -> nn.Parameter:
-    module = part(model, path)
-    assert module is not None, path  # noqa: S101
-    weight = module.weight
-    assert isinstance(weight, nn.Parameter)  # noqa: S101
-    return weight

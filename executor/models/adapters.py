@@ -21,6 +21,7 @@ from torch import nn
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
 from executor.models.declaration import InitialValue
+from executor.models.quantized_linear import quantized_bits, replace_packed
 from planner.schema.job import Job
 
 ADAPTER = "default"
@@ -83,8 +84,10 @@ def without_wrapper(built: nn.Module) -> tuple[nn.Module, Adapters | None]:
     """Return the model that PEFT wraps, with its adapters, or any other model as it is.
 
     Raises:
-        UnsupportedPlanError: if they are no plain LoRA, or weights are quantized.
+        UnsupportedPlanError: if they are no plain LoRA, or beside other modules than linears.
     """
+    quantized_bits(built)
+    replace_packed(built)
     configs = getattr(built, "peft_config", None)
     if not isinstance(configs, dict) or not hasattr(built, "get_base_model"):
         return built, None
@@ -108,8 +111,8 @@ def without_wrapper(built: nn.Module) -> tuple[nn.Module, Adapters | None]:
     )
 
 
-def check_planned_adapters(adapters: Adapters | None, job: Job) -> None:
-    """Return if a model has the adapters that were planned.
+def check_planned_adapters(adapters: Adapters | None, model: nn.Module, job: Job) -> None:
+    """Return if a model has the adapters that were planned, on weights in as many bits.
 
     Raises:
         ModelMismatchError: naming what is otherwise.
@@ -126,6 +129,15 @@ def check_planned_adapters(adapters: Adapters | None, job: Job) -> None:
             value="no adapters" if rank is None else f"adapters of rank {rank}",
             remedy="return peft.get_peft_model(model, LoraConfig(r=...)) of the planned rank, or "
             "plan with the job's adapters as the model has them",
+        )
+    bits, built = 16 if planned is None else planned.base_bits, quantized_bits(model) or {16}
+    if built != {bits}:
+        raise ModelMismatchError(
+            f"frozen weights in {bits} bits were planned",
+            field="build_model",
+            value=f"linears in {' and '.join(map(str, sorted(built)))} bits",
+            remedy="build linears of blocks as bitsandbytes has them, by transformers' "
+            "replace_with_bnb_linear, or plan adapters with the base_bits that the model has",
         )
 
 
@@ -208,13 +220,13 @@ def _check_layers(base: nn.Module) -> None:
             raise _unsupported(
                 "target_modules",
                 f"{path}, a {type(unadapted(module)).__qualname__}",
-                "adapt linears in full precision alone: quantized ones (QLoRA) need bitsandbytes "
-                "and CUDA, and have no shards",
+                "adapt linears alone, torch's or those of bitsandbytes in 4 or 8 bits",
             )
 
 
 def _is_linear(module: nn.Module | None) -> bool:
-    return type(module) is nn.Linear or type(module).__name__ == "Conv1D"
+    is_plain = type(module) is nn.Linear or type(module).__name__ == "Conv1D"
+    return is_plain or (module is not None and bool(quantized_bits(module)))
 
 
 def _unsupported(field: str, value: object, remedy: str) -> UnsupportedPlanError:

@@ -64,6 +64,8 @@ class Shapes:
 class ModelDeclaration:
     """Where the parts of the chain stand in the model, and how its parameters begin.
 
+    `second_weight` is what the head, or a module inside it, calls the embedding's weight where both
+    have it (`tied_embeddings`), its own weight if left out.
     `initial_value(name, shape, generator)` returns a parameter by its name in the unsplit model, or
     a tile of a large one, whose elements are all drawn alike; without it a module's own values are
     the first. `restore_buffers` computes buffers again that no checkpoint holds. `file_names` is
@@ -84,6 +86,7 @@ class ModelDeclaration:
     block: BlockDeclaration
     shapes: Shapes
     block_count: int
+    second_weight: str | None = None
     initial_value: InitialValue | None = None
     file_names: FileNames = field(default_factory=FileNames)
     tell_sequence_parts: Callable[[nn.Module, int], None] = field(default=lambda *_: None)
@@ -132,8 +135,8 @@ class ModelDeclaration:
 
     @property
     def head_weight(self) -> str:
-        """Return the name of the head's weight."""
-        return f"{self.head}.weight"
+        """Return the name of the head's weight, or of the embedding's that is inside it."""
+        return self.second_weight or f"{self.head}.weight"
 
     def block_path(self, index: int) -> str:
         """Return where block `index` of the unsplit model stands."""

@@ -21,6 +21,7 @@ from executor.apply.whole import check_whole
 from executor.errors import ModelMismatchError, WeightsError
 from executor.export import Origin
 from executor.models.adapters import (
+    Adapters,
     check_planned_adapters,
     check_split_adapters,
     with_adapter_values,
@@ -46,7 +47,9 @@ from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState, empty_parameter
 from executor.models.own import Declaration, OwnModel
 from executor.models.parameter_storage import check_held_once, check_storage
+from executor.models.quantized_linear import replace_floating
 from executor.models.script_values import ScriptValues
+from executor.quantized_values import QuantizedValues
 from executor.tensor_source import StateDict
 from executor.weights import LoadedValues, Weights, loaded_values
 from planner.schema.job import Job
@@ -54,6 +57,7 @@ from planner.schema.strategy import Strategy
 
 Known = tuple[nn.Module, ModelDeclaration]
 _WRAPPERS = (OptimizedModule, nn.DataParallel, DistributedDataParallel, FSDPModule)
+_HOST = torch.device("cpu")
 # Source: `Module._load_from_state_dict` of torch 2.13.
 _LOST_VALUES = "for .*: copying from a non-meta parameter in the checkpoint to a meta parameter"
 
@@ -82,10 +86,12 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     seed: int,
     weights: Weights | None = None,
     checkpoint_follows: bool = False,
+    device: torch.device = _HOST,
 ) -> Subject:
     """Return the model as the plan's techniques can take it.
 
-    Neither are values drawn nor `weights` read where `checkpoint_follows`.
+    Neither are values drawn nor `weights` read where `checkpoint_follows`. Weights of linears that
+    bitsandbytes is to quantize are packed on `device`.
 
     Raises:
         UnsupportedPlanError: if the plan asks for what is not declared.
@@ -95,7 +101,7 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     given = ScriptValues()
     whole, has_loaded = _built(build_model, given)
     built, adapters = without_wrapper(whole)
-    check_planned_adapters(adapters, job)
+    check_planned_adapters(adapters, built, job)
     check_split_adapters(adapters, strategy.tensor_parallel_degree)
     _check_empty(built, own, weights)
     check_embeddings(built)
@@ -130,16 +136,21 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     origin = Origin.of(built, None if weights is None else weights.folder, adapters)
     if origin.config is not None:
         _widen(taken.model)
-    values = taken.values
-    if checkpoint_follows:
-        values = AwaitedValues()
-    elif weights is not None:
-        if (folder := weights.adapters) is not None:
-            folder.check_scale(adapters)
-        declaration = taken.declaration
-        values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
+    values: FirstValues = AwaitedValues()
+    if not checkpoint_follows:
+        values = taken.values if weights is None else _loaded(taken, weights, adapters)
     _check_kept(would_be_lost, values)
+    packed = replace_floating(taken.model, device)
+    if packed and not checkpoint_follows:
+        values = QuantizedValues(values, packed, device=device)
     return replace(taken, values=values, origin=origin)
+
+
+def _loaded(taken: Subject, weights: Weights, adapters: Adapters | None) -> LoadedValues:
+    """Return the values of `weights` for a model with `adapters`."""
+    if (folder := weights.adapters) is not None:
+        folder.check_scale(adapters)
+    return loaded_values(weights, taken.model, declaration=taken.declaration, drawn=taken.values)
 
 
 def _built(build_model: Callable[[], nn.Module], given: ScriptValues) -> tuple[nn.Module, bool]:

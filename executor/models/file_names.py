@@ -215,6 +215,8 @@ class FileNames:
                 yield file_name, whole[expert] if len(kinds) == 1 else whole[expert, place]
 
     def _candidates(self, name: str, files: Collection[str]) -> Iterator[str]:
+        if name in files:  # of a model that has its adapters already
+            yield name
         name = name.replace(_ADAPTED, ".")
         names = [name] if self.experts is None else [name, self.experts.renamed(name)]
         yield from names

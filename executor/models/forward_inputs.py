@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,16 @@ def as_it_is(batch: Batch) -> Batch:
     return batch
 
 
+def with_first(name: str, batch: Batch) -> Batch:
+    """Return the batch with its first input by name as well, for parts behind the first."""
+    return replace(batch, named={**batch.named, name: batch.first})
+
+
+def as_given(given: GivenBatch) -> GivenBatch:
+    """Return the batch of a loader."""
+    return given
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardInputs:
     """What a forward takes: its first argument and others by name, or whatever there is.
@@ -35,8 +45,8 @@ class ForwardInputs:
     sequences before any of it is split, and `complete` before that of one that has targets.
 
     Labels of a mapping become targets by `labels_to_targets`, unless they are `ready_targets`; then
-    those that are `ignored_label` count for nothing. No token of an `is_causal` model changes what
-    those before it come to.
+    those that are `ignored_label` count for nothing. `translate` is what becomes of what a loader
+    gives before all else. No token of an `is_causal` model changes what those before it come to.
     """
 
     first: str = FIRST
@@ -45,6 +55,7 @@ class ForwardInputs:
     is_whole: bool = False
     prepare: Prepare = field(default=as_it_is)
     complete: Prepare = field(default=as_it_is)
+    translate: Callable[[GivenBatch], GivenBatch] = field(default=as_given)
     labels_to_targets: Change | None = None
     ready_targets: str | None = None
     ignored_label: int | None = None

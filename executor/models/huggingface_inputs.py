@@ -21,6 +21,7 @@ from torch.nn import functional
 from executor.batch import Batch
 from executor.errors import ModelMismatchError
 from executor.models import segments
+from executor.models.documents import with_positions
 from executor.models.forward_inputs import FIRST, ForwardInputs
 
 IGNORED_LABEL = -100
@@ -36,6 +37,7 @@ def hugging_face_inputs() -> ForwardInputs:
         first=FIRST,
         others=(MASK, POSITIONS),
         prepare=prepared,
+        translate=with_positions,
         labels_to_targets=shifted,
         ready_targets=SHIFTED,
         ignored_label=IGNORED_LABEL,
@@ -57,7 +59,12 @@ def with_labels(inputs: ForwardInputs, model: nn.Module) -> ForwardInputs:
     if config.is_encoder_decoder and of_labels is not None:
         return replace(taken, complete=partial(with_decoder_inputs, of_labels))
     if not config.is_encoder_decoder and type(model).__name__.endswith(_CAUSAL):
-        return replace(taken, labels_to_targets=shifted, ready_targets=SHIFTED)
+        return replace(
+            taken,
+            labels_to_targets=shifted,
+            ready_targets=SHIFTED,
+            translate=with_positions,
+        )
     return taken
 
 

@@ -8,7 +8,8 @@
 
 `blocks` alone is enough for ZeRO by layer group, and for activation checkpointing. A pipeline needs
 the four parts, and a forward that does nothing between them but hand one tensor on, beside inputs
-of its own as they are: this is checked by following a forward on the meta device. Tensor
+of its own as they are: this is checked by following a forward on the meta device. The head may hold
+the embedding too, as prediction of further tokens needs it: then both ends have it. Tensor
 parallelism needs the linears by name, context parallelism a `tell_sequence_part`.
 """
 
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial as partly
 
 import torch
 from torch import nn
@@ -33,7 +35,7 @@ from executor.models.declaration import (
 from executor.models.feature_local import is_feature_local
 from executor.models.file_names import FileNames
 from executor.models.first_values import DrawnValues, FirstValues
-from executor.models.forward_inputs import ForwardInputs
+from executor.models.forward_inputs import ForwardInputs, with_first
 from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
@@ -110,7 +112,8 @@ class OwnModel:
             blocks=own.blocks,
             final_norm=own.final_norm or "",
             head=own.head or "",
-            tied_embeddings=self._is_tied(),
+            tied_embeddings=self._second_weight() is not None,
+            second_weight=self._second_weight(),
             block=BlockDeclaration(
                 norms=own.norms, gathered=self._gathered(), column=own.column, row=own.row
             ),
@@ -195,7 +198,11 @@ class OwnModel:
                 )
         taken = ForwardInputs.of_arguments(self.module, also=own.inputs)
         inputs = with_labels(taken, self.module)
-        routes = follow(self.module, self._chain_paths(), example, inputs.others)
+        routes = follow(
+            self.module, self._chain_paths(), example, first=inputs.first, others=inputs.others
+        )
+        if any(route.takes(inputs.first) for route in routes.values()):
+            inputs = replace(inputs, prepare=partly(with_first, inputs.first))
         self._check_nothing_beside()
         self._check_unshared("pipeline_parallel_degree", "more than 1")
         return OwnChain(self.module, own, inputs=inputs, routes=routes)
@@ -241,13 +248,15 @@ class OwnModel:
                     remedy="name linears only",
                 )
 
-    def _is_tied(self) -> bool:
+    def _second_weight(self) -> str | None:
+        """Return what the head, or a module inside it, calls the embedding's weight."""
         own = self.declaration
         if own.embedding is None or own.head is None:
-            return False
+            return None
         embedding, head = part(self.module, own.embedding), part(self.module, own.head)
         weight = getattr(embedding, "weight", None)
-        return weight is not None and weight is getattr(head, "weight", None)
+        named = () if head is None or weight is None else head.named_parameters(own.head)
+        return next((name for name, item in named if item is weight), None)
 
     def _gathered(self) -> dict[str, str | None]:
         if self.declaration.gathered is not None:
@@ -269,6 +278,17 @@ class OwnModel:
                 value=True,
                 remedy="declare gathered={...}, or plan with sequence_parallel false",
             )
+        parameters = dict(self.module.named_parameters())
+        for name in self._beside():
+            if name in parameters:
+                raise UnsupportedPlanError(
+                    "gives each rank its own tokens, of which alone a parameter outside of all "
+                    "parts would learn",
+                    field="strategy.sequence_parallel",
+                    value=name,
+                    remedy="move it into a block, and declare it among column, row or norms, or "
+                    "plan with sequence_parallel false",
+                )
         for name, _ in self._blocks()[0].named_parameters():
             if not any(name.startswith(f"{path}.") for path in inside):
                 raise UnsupportedPlanError(
@@ -339,11 +359,11 @@ class OwnModel:
             )
 
     def _check_unshared(self, field: str, degree: object) -> None:
-        """Raise if two parts share a parameter, but for one weight of embedding and head."""
+        """Raise if two parts share a parameter, but for the embedding's weight and the head."""
         known: dict[nn.Parameter, str] = {}
         for path in self._chain_paths():
             for name, parameter in self.module.get_submodule(path).named_parameters(path):
-                is_tied = self._is_tied() and name == f"{self.declaration.head}.weight"
+                is_tied = name == self._second_weight()
                 first = known.setdefault(parameter, name)
                 if first != name and not is_tied:
                     raise UnsupportedPlanError(
@@ -354,18 +374,22 @@ class OwnModel:
                         "limited to 1",
                     )
 
+    def _beside(self) -> list[str]:
+        """Return the parameters and buffers that lie outside of all parts."""
+        paths = self._chain_paths()
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        return [name for name, _ in named if not any(name.startswith(f"{path}.") for path in paths)]
+
     def _check_nothing_beside(self) -> None:
         """Raise if a parameter or buffer lies outside of all parts: no stage would hold it."""
-        paths = self._chain_paths()
-        for name, _ in (*self.module.named_parameters(), *self.module.named_buffers()):
-            if not any(name.startswith(f"{path}.") for path in paths):
-                raise UnsupportedPlanError(
-                    "cuts the model between parts, and this belongs to none of them",
-                    field="strategy.pipeline_parallel_degree",
-                    value=name,
-                    remedy="move it into the embedding, a block, the norm or the head, or plan "
-                    "with pipeline_parallel_degree limited to 1",
-                )
+        for name in self._beside():
+            raise UnsupportedPlanError(
+                "cuts the model between parts, and this belongs to none of them",
+                field="strategy.pipeline_parallel_degree",
+                value=name,
+                remedy="move it into the embedding, a block, the norm or the head, or plan "
+                "with pipeline_parallel_degree limited to 1",
+            )
 
     def _shapes(self) -> Shapes:
         own = self.declaration

@@ -37,22 +37,33 @@ class Route:
         arguments = [value(source) for source in self.places]
         return module(*arguments, **{name: value(source) for name, source in self.named.items()})
 
+    def takes(self, name: str) -> bool:
+        """Return whether the part is given the input `name` of forward."""
+        return name in {*self.places, *self.named.values()}
+
 
 def follow(
-    module: nn.Module, paths: Sequence[str], example: torch.Tensor, others: Sequence[str]
+    module: nn.Module,
+    paths: Sequence[str],
+    example: torch.Tensor,
+    *,
+    first: str,
+    others: Sequence[str],
 ) -> dict[str, Route]:
     """Return the routes of the modules at `paths`, which forward calls in turn.
 
-    `example` is its first input on the meta device; `others` are inputs of the same shape.
+    `example` is its `first` input on the meta device; `others` are inputs of the same shape. What
+    the first part is handed is the first input, which later ones may be given by name as well.
 
     Raises:
         UnsupportedPlanError: if forward does more than hand on, between or behind them.
     """
     inputs = {name: torch.zeros_like(example) for name in others}
-    follower = _Follower(paths, inputs)
-    handles = [
-        module.get_submodule(path).register_forward_hook(follower.hook(path), with_kwargs=True)
-        for path in paths
+    follower = _Follower(paths, inputs, first=(first, example))
+    parts = [(path, module.get_submodule(path)) for path in paths]
+    handles = [part.register_forward_pre_hook(follower.enter) for _, part in parts]
+    handles += [
+        part.register_forward_hook(follower.hook(path), with_kwargs=True) for path, part in parts
     ]
     try:
         with torch.no_grad():
@@ -79,22 +90,35 @@ def follow(
 class _Follower:
     """Follows one tensor through the parts of a forward."""
 
-    def __init__(self, paths: Sequence[str], inputs: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        inputs: Mapping[str, torch.Tensor],
+        *,
+        first: tuple[str, torch.Tensor],
+    ) -> None:
         self.problem: str | None = None
         self.routes: dict[str, Route] = {}
         self._expected = list(paths)
         self._names = {id(tensor): name for name, tensor in inputs.items()}
+        self._first = first
+        self._depth = 0
         self._last: object = None
 
     def hook(self, path: str) -> _Hook:
         """Return the hook of the module at `path`."""
         return _Hook(self, path)
 
+    def enter(self, _part: nn.Module, _arguments: object) -> None:
+        """Note that a part begins; what it calls itself is no part of the chain."""
+        self._depth += 1
+
     def see(
         self, path: str, arguments: tuple[object, ...], named: dict[str, object], output: object
     ) -> None:
         """Note that the module at `path` made `output` of its arguments."""
-        if self.problem is not None:
+        self._depth -= 1
+        if self.problem is not None or self._depth:
             return
         is_first = self._last is None
         route = Route(
@@ -115,6 +139,7 @@ class _Follower:
             self._expected.pop(0)
             self.routes[path] = route
             self._last = output
+            self._names[id(self._first[1])] = self._first[0]
 
     def end(self, output: object) -> str | None:
         """Return what is wrong at the end of forward, which returned `output`."""

@@ -13,7 +13,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
-from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
+from transformers import (
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    PreTrainedTokenizerFast,
+)
 
 from executor.apply.materialise import materialise, unsplit_name
 from executor.losses import next_token_loss
@@ -21,6 +25,7 @@ from executor.models.declared import declared
 from executor.models.first_values import DrawnValues
 from executor.session import Session
 from planner.errors import InputError
+from tests.builders import a_job
 from tests.distributed.families import hugging_face_graph, hugging_face_model
 from tests.distributed.plans import (
     FEWEST_BLOCKS,
@@ -28,6 +33,7 @@ from tests.distributed.plans import (
     SEQUENCE_LENGTH,
     block_count_of,
     cpu_plan,
+    plan_of,
 )
 from tests.distributed.reference import MASKED, SEED, adamw
 from tests.distributed.rounding import relative_error
@@ -149,14 +155,23 @@ def batch_parity(
     session, trainer = _trained(strategy, family)
     losses = [trainer.step(batch).loss for batch in session.shard(given)]
     plain_losses, expected = plain_run(family, given)
+    return {
+        "losses": losses,
+        "plain_losses": plain_losses,
+        "parameter_error": _parameter_error(trainer, expected),
+    }
+
+
+def _parameter_error(trainer: Any, expected: dict[str, torch.Tensor]) -> float:
+    """Return the largest error of a parameter on any rank."""
     error = torch.zeros((), dtype=torch.float64)
     for name, parameter in trainer.model.named_parameters():
         whole = parameter.detach()
         whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
         known_as = unsplit_name(name, trainer.declaration)
-        error = error.clamp(min=relative_error(whole, expected[known_as]))
+        error = error.clamp(min=relative_error(whole, expected[known_as].detach()))
     distributed.all_reduce(error, op=distributed.ReduceOp.MAX)
-    return {"losses": losses, "plain_losses": plain_losses, "parameter_error": float(error)}
+    return float(error)
 
 
 def own_loaders(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -192,6 +207,56 @@ def own_loaders(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
         "mixed": mixed,
         "warned": [str(item.message) for item in caught],
     }
+
+
+def flattened_parity(*, strategy: dict[str, Any], per_rank: bool) -> dict[str, Any]:
+    """Train on rows that transformers' collator makes of documents, and as transformers does.
+
+    It takes what the collator says of documents by kernels' lengths; plain transformers is told
+    positions alone. Ranks' own rows have other lengths.
+    """
+    rows = strategy.get("data_parallel_degree", 1)
+    graph = hugging_face_graph("llama", tied=False, block_count=FEWEST_BLOCKS)
+    job = a_job(
+        global_batch_size=rows,
+        sequence_length=SEQUENCE_LENGTH,
+        precision="fp32",
+        gradient_clipping=False,
+    )
+    session = Session(plan_of(graph, job, strategy), device=torch.device("cpu"))
+    trainer = session.parallelize(lambda: exact_model("llama"), next_token_loss, adamw, seed=SEED)
+    collator = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
+    given = [[collator(_documents(step, row)) for row in range(rows)] for step in range(STEPS)]
+    own = [step[session.data_index] for step in given] if per_rank else [step[0] for step in given]
+    losses = [trainer.step(batch).loss for batch in session.shard(own, per_rank=per_rank)]
+    model = initialised("llama")
+    optimizer = adamw(model.parameters())
+    plain_losses = []
+    for step in given:
+        optimizer.zero_grad()
+        counts = [int((batch["labels"][:, 1:] != MASKED).sum()) for batch in step]
+        total = torch.zeros((), dtype=torch.float64)
+        for batch, count in zip(step, counts, strict=True):
+            told = {name: batch[name] for name in ("input_ids", "labels", "position_ids")}
+            total = total + plain_loss(model, told) * count / sum(counts)
+        total.backward()
+        optimizer.step()
+        plain_losses.append(total.item())
+    return {
+        "losses": losses,
+        "plain_losses": plain_losses,
+        "parameter_error": _parameter_error(trainer, dict(model.named_parameters())),
+    }
+
+
+def _documents(step: int, row: int) -> list[dict[str, list[int]]]:
+    """Return documents of other lengths, of 16 tokens in all at most."""
+    generator = torch.Generator().manual_seed(10 * step + row)
+    lengths = [5, 1, 7] if row else [3, 6, 7]
+    return [
+        {"input_ids": torch.randint(1, VOCABULARY, (length,), generator=generator).tolist()}
+        for length in lengths
+    ]
 
 
 def _rows(batch: Mapped) -> list[Mapped]:
@@ -313,4 +378,11 @@ def _plain_mean(model: nn.Module, held_out: list[Mapped]) -> float:
     return total / sum(counts)
 
 
-BATCH_TASKS = (batch_parity, batch_refusals, forward_parity, own_loaders, own_loader_refusals)
+BATCH_TASKS = (
+    batch_parity,
+    batch_refusals,
+    flattened_parity,
+    forward_parity,
+    own_loaders,
+    own_loader_refusals,
+)

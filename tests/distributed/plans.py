@@ -71,10 +71,11 @@ def cpu_plan(
         adapters=adapters,
     )
     model = model or small_model(block_count=block_count_of(strategy))
-    return _plan(model, job, strategy)
+    return plan_of(model, job, strategy)
 
 
-def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
+def plan_of(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
+    """Return the plan of `strategy` for a model and a job, on CPU ranks."""
     cluster = Cluster(
         name="8xcpu-gloo",
         node_groups=(NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),),
@@ -118,7 +119,7 @@ def wide_plan(
 ) -> Plan:
     """The plan of `strategy` for the wide model or mixture on CPU ranks, in bf16."""
     block_count = max(WIDE_BLOCK_COUNT, block_count_of(strategy))
-    return _plan(
+    return plan_of(
         wide_mixture(block_count) if mixture else wide_model(block_count),
         a_job(global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH),
         strategy,

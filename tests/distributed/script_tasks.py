@@ -10,8 +10,17 @@ import torch
 from torch import nn
 
 from executor.added_loss import add_loss
+from executor.models.own import Declaration
 from executor.session import Session
-from tests.distributed.own_models import WIDTH, WORDS, Layer, Words, loss, parameter_error
+from tests.distributed.own_models import (
+    VOCABULARY,
+    WIDTH,
+    WORDS,
+    Layer,
+    Words,
+    loss,
+    parameter_error,
+)
 from tests.distributed.plans import BLOCK_COUNT, cpu_plan, small_model
 from tests.distributed.reference import EPSILON, SEED, STEP_COUNT, global_batches
 
@@ -52,6 +61,56 @@ class Balanced(Words):
             parameter.decays = parameter.dim() == 2
 
 
+class Foresight(nn.Module):
+    """A head that predicts the token after the next as well, from the next one's embedding.
+
+    So has DeepSeek-V3 it (arXiv:2412.19437, section 2.2): the embedding and what puts out logits
+    are the main model's.
+    """
+
+    kept: list[torch.Tensor] | None = None
+
+    def __init__(self, embed: nn.Embedding) -> None:
+        super().__init__()
+        self.embed = embed
+        self.mix, self.layer = nn.Linear(2 * WIDTH, WIDTH), Layer()
+        self.out = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits of the next token."""
+        following = self.embed(tokens.roll(-1, dims=1))
+        further = self.out(self.layer(self.mix(torch.cat([hidden, following], dim=-1))))
+        value = 0.3 * loss(further[:, :-2], tokens[:, 2:])
+        if self.kept is None:
+            hidden = add_loss(hidden, value)
+        else:
+            self.kept.append(value)
+        return self.out(hidden)
+
+
+class Foreseeing(Words):
+    """The language model with such a head, whose matrices decay."""
+
+    def __init__(self) -> None:
+        super().__init__(BLOCK_COUNT)
+        self.head = Foresight(self.embed)
+        for parameter in self.parameters():
+            parameter.decays = parameter.dim() == 2
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.embed(tokens)
+        for layer in self.trunk.layers:
+            hidden = layer(hidden)
+        return self.head(self.norm(hidden), tokens)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Declaration]] = {
+    "balanced": (Balanced, PROBED),
+    "foreseeing": (Foreseeing, WORDS),
+}
+
+
 def grouped(named_parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
     """Return AdamW whose rates grow with depth, and which decays what the module has marked."""
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
@@ -90,16 +149,21 @@ OPTIMIZERS = {"grouped": grouped, "two": two}
 
 
 def script_parity(
-    *, strategy: dict[str, Any], precision: str = "fp32", optimizer: str = "grouped"
+    *,
+    strategy: dict[str, Any],
+    precision: str = "fp32",
+    optimizer: str = "grouped",
+    model: str = "balanced",
 ) -> dict[str, Any]:
     """Train with added losses and parameters grouped by name, and compare with the plain run."""
     plan = cpu_plan(model=small_model(), precision=precision, **strategy)
     session = Session(plan, device=CPU)
     function = OPTIMIZERS[optimizer]
-    trainer = session.parallelize(Balanced, loss, function, declaration=PROBED, seed=SEED)
+    build, declaration = MODELS[model]
+    trainer = session.parallelize(build, loss, function, declaration=declaration, seed=SEED)
     batches = global_batches(0, STEP_COUNT)
     losses = [trainer.step(*batch).loss for batch in session.shard(batches)]
-    plain, plain_losses = _plain(batches, function)
+    plain, plain_losses = _plain(build, batches, function)
     return {
         "losses": losses,
         "plain_losses": plain_losses,
@@ -108,17 +172,20 @@ def script_parity(
 
 
 def _plain(
-    batches: Iterable[tuple[torch.Tensor, torch.Tensor]], function: Callable[..., Any]
+    build: Callable[[], nn.Module],
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    function: Callable[..., Any],
 ) -> tuple[dict[str, torch.Tensor], list[float]]:
     torch.manual_seed(SEED)
-    model = Balanced()
+    model = build()
     made = function(model.named_parameters())
     optimizers = made if isinstance(made, list) else [made]
     losses = []
     for inputs, targets in batches:
         kept: list[torch.Tensor] = []
-        for layer in model.trunk.layers:
-            layer.kept = kept
+        for module in model.modules():
+            if isinstance(module, BalancedLayer | Foresight):
+                module.kept = kept
         model.zero_grad()
         value = loss(model(inputs), targets) + sum(kept)
         value.backward()

@@ -47,6 +47,7 @@ from tests.distributed.own_models import (
 from tests.distributed.partial_models import PARTIAL_TASKS
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
 from tests.distributed.products import products_in_32_bits
+from tests.distributed.quantized_tasks import QUANTIZED_TASKS
 from tests.distributed.reference import (
     MASKED,
     SEED,
@@ -314,6 +315,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *BATCH_TASKS,
         *WEIGHT_TASKS,
         *FOREIGN_TASKS,
+        *QUANTIZED_TASKS,
         *AVERAGE_TASKS,
     )
 }

@@ -139,6 +139,25 @@ def test_ranks_may_have_loaders_of_their_own(
     assert is_other is ("data_parallel_degree" in LAYOUTS[layout])
 
 
+FLATTENED: dict[str, tuple[dict[str, Any], bool]] = {
+    "zero2": ({"data_parallel_degree": 2, "micro_batch_size": 1, "zero_stage": 2}, True),
+    "ring2": ({"context_parallel_degree": 2, "micro_batch_size": 1}, False),
+    "pp2": (
+        {"pipeline_parallel_degree": 2, "micro_batch_size": 1, "pipeline_schedule": "gpipe"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", cases({n: n for n in FLATTENED}, always={"zero2", "ring2"}))
+def test_documents_that_a_collator_puts_into_one_row_do_not_see_one_another(
+    two_ranks: RankGroup, name: str
+) -> None:
+    """The collator tells them by lengths for kernels, and each token's document, as well."""
+    layout, per_rank = FLATTENED[name]
+    _check(two_ranks.run("flattened_parity", strategy=layout, per_rank=per_rank))
+
+
 def test_ranks_at_one_place_read_the_same_rows(two_ranks: RankGroup) -> None:
     said = two_ranks.run("own_loader_refusals", strategy=LAYOUTS["pp2"])
     assert "the same rows on ranks with the same session.data_index" in said["other rows"]

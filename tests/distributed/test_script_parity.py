@@ -37,6 +37,19 @@ def test_added_losses_and_groups_by_name_are_the_plain_scripts(
     assert answer["parameter_error"] <= EXACT
 
 
+FORESEEING = {name: fields for name, fields in LAYOUTS.items() if name != "tp2"}
+
+
+@pytest.mark.parametrize("strategy", cases(FORESEEING, always={"pp2-full", "zb-v"}))
+def test_further_tokens_are_predicted_by_the_embedding_of_another_stage(
+    two_ranks: RankGroup, strategy: Fields
+) -> None:
+    """Both ends of a pipeline have it, and its gradient is the sum of theirs."""
+    answer = two_ranks.run("script_parity", strategy=strategy, model="foreseeing")
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["parameter_error"] <= EXACT
+
+
 def test_what_is_added_is_scaled_as_an_fp16_loss_is(two_ranks: RankGroup) -> None:
     """AdamW's first steps are as long as the rate, whatever the scale: losses alone tell."""
     strategy = LAYOUTS["zero0"]

@@ -102,7 +102,15 @@ def test_other_methods_of_peft_are_refused() -> None:
 )
 def test_adapters_are_those_of_the_plan(planned: Any, built: Any, message: str) -> None:
     with pytest.raises(ModelMismatchError, match=message):
-        check_planned_adapters(built(), a_job(adapters=planned))
+        check_planned_adapters(built(), Pair(), a_job(adapters=planned))
+
+
+def test_frozen_weights_have_the_bits_of_the_plan() -> None:
+    """Those of torch's linears are whole, which are 16 in compute."""
+    job = a_job(adapters={"rank": 2, "base_bits": 4})
+    said = r"in 4 bits were planned.*got linears in 16 bits.*replace_with_bnb_linear"
+    with pytest.raises(ModelMismatchError, match=said):
+        check_planned_adapters(adapters(), Pair(), job)
 
 
 def test_dropout_is_refused_where_ranks_share_a_layer() -> None:

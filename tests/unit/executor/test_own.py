@@ -319,6 +319,15 @@ def test_a_path_that_leads_nowhere_is_named(declared: dict[str, object], said: s
         own(Chain, **declared).declared()
 
 
+def test_sequence_parallelism_refuses_a_parameter_outside_of_all_parts() -> None:
+    """Each rank would train it on its own tokens, and no one sums what they come to."""
+    declared = {**PARTS, "column": ("0",), "row": ("1",), "gathered": {}, "head_count": 2}
+    own(Chain, **declared).check_tensor_parallel(2, sequence_parallel=True)
+    own(Beside, **declared).check_tensor_parallel(2, sequence_parallel=False)
+    with pytest.raises(UnsupportedPlanError, match=r"sequence_parallel.*spare.*into a block"):
+        own(Beside, **declared).check_tensor_parallel(2, sequence_parallel=True)
+
+
 def test_sequence_parallelism_refuses_a_parameter_that_is_not_declared() -> None:
     model = own(Chain, **PARTS, column=("0",), row=(), gathered={}, head_count=2, norms=())
     with pytest.raises(UnsupportedPlanError, match="row"):

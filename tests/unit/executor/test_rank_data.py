@@ -13,7 +13,7 @@ import torch
 from executor.data import DataShare, corpus_batches, corpus_tokens, shard
 from executor.data_position import DataPlace, DataPosition
 from executor.errors import ModelMismatchError
-from executor.models.forward_inputs import ForwardInputs
+from executor.models.forward_inputs import ForwardInputs, as_given
 from executor.planned import PlannedBatch
 
 CPU = torch.device("cpu")
@@ -24,7 +24,11 @@ def share(data_index: int = 0) -> DataShare:
     planned = PlannedBatch(sequence_count=4, sequence_length=None, vocabulary_size=None)
     read = partial(ForwardInputs().read, target_name="labels", field="loader")
     return DataShare(
-        planned=planned, read=read, place=DataPlace(index=data_index, degree=2), device=CPU
+        planned=planned,
+        translate=as_given,
+        read=read,
+        place=DataPlace(index=data_index, degree=2),
+        device=CPU,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -83,11 +85,26 @@ def test_a_loss_that_takes_the_heads_product_is_refused() -> None:
         check_strategy(resolved(), a_job(fused_linear_loss=True))
 
 
-def test_quantized_and_whole_adapters_are_refused() -> None:
+def test_weights_in_4_bits_need_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(MissingExtraError, match=r"adapters\.base_bits.*meshwright\[qlora\]"):
+        check_strategy(resolved(), a_job(adapters={"rank": 8, "base_bits": 4}))
+
+
+def test_other_stacks_of_weights_in_4_bits_and_trained_ends_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     check_strategy(resolved(), a_job(adapters={"rank": 8}))
-    for field, value, named in (("base_bits", 4, "bitsandbytes"), ("trains_ends", True, "head")):
-        with pytest.raises(UnsupportedPlanError, match=rf"adapters\.{field}.*{named}"):
-            check_strategy(resolved(), a_job(adapters={"rank": 8, field: value}))
+    found = ModuleType("bitsandbytes")
+    found.__spec__ = ModuleSpec("bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", found)
+    check_strategy(resolved(), a_job(adapters={"rank": 8, "base_bits": 4}))
+    for fields, named in (
+        ({"base_bits": 4, "unpacking": "auto_gptq"}, "unpacking.*auto_gptq.*kernel"),
+        ({"trains_ends": True}, "trains_ends.*head"),
+    ):
+        with pytest.raises(UnsupportedPlanError, match=rf"adapters\.{named}"):
+            check_strategy(resolved(), a_job(adapters={"rank": 8, **fields}))
 
 
 def test_sequence_parallel_refuses_a_sequence_that_tensor_ranks_do_not_divide() -> None:
