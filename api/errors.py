@@ -52,7 +52,8 @@ from planner.errors import (
     SolveTimeLimitError,
     shorten,
 )
-from planner.schema.document import complaint_words, field_path, meant
+from planner.schema.complaints import complaint_words
+from planner.schema.document import field_path, meant
 from planner.schema.service import Problem, ProblemField
 from planner.units import format_bytes
 
@@ -325,12 +326,13 @@ def invalid_request_problem(
     fields = tuple(_complained_field(each, body) for each in complaints[:_COMPLAINTS_LIMIT])
     first = fields[0]
     more = "" if len(complaints) == 1 else f" (and {len(complaints) - 1} more)"
+    got = "" if first.value is None else f" (got {first.value})"
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     return Problem(
         type=PROBLEM_TYPE_PREFIX + "invalid-input",
         title="Invalid input",
         status=status.value,
-        detail=f"{first.field}: {first.problem}{more}",
+        detail=f"{first.field}: {first.problem}{got}; {first.remedy}{more}",
         errors=fields,
     )
 

@@ -19,7 +19,10 @@ def _name_or_fields(value: object) -> object:
     """Return `value` if it is of either kind; one message says so where it is of neither."""
     if isinstance(value, dict) or (isinstance(value, str) and 0 < len(value) <= _NAME_LENGTH_LIMIT):
         return value
-    raise ValueError(f"must be a name of 1 to {_NAME_LENGTH_LIMIT} characters, or an object")
+    raise ValueError(
+        f"is neither a name nor an object; write a name of 1 to {_NAME_LENGTH_LIMIT} "
+        "characters, or an object of fields"
+    )
 
 
 _NAME_LENGTH_LIMIT = 200

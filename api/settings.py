@@ -85,7 +85,9 @@ class Settings(BaseSettings):
     @classmethod
     def _not_guessed(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < _SECRET_LENGTH:
-            raise ValueError(f"must have at least {_SECRET_LENGTH} characters that nobody guesses")
+            raise ValueError(
+                f"is too short; write {_SECRET_LENGTH} characters or more that nobody guesses"
+            )
         return value
 
     @property
@@ -116,12 +118,12 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        found = document_error(error, source="settings")
+        found = document_error(error, source="the environment")
         raise InputError(
             found.problem,
             field=ENVIRONMENT_PREFIX + found.field.upper(),
             value=None if found.field == _SECRET else found.value,
-            remedy="correct the variable or leave it out",
+            remedy=f"{found.remedy}, or leave the variable out",
         ) from None
 
 

@@ -21,6 +21,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from executor.errors import CheckpointError, CheckpointFilesError
 from executor.replaced_file import replace_file
+from planner.schema.complaints import complaint_words
 from planner.schema.document import Count, Part
 
 RECORD_NAME = "checkpoint.json"
@@ -78,7 +79,7 @@ def read_record(directory: Path) -> CheckpointRecord:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or RECORD_NAME
-        raise no_checkpoint(directory, f"{place}: {first['msg']}") from None
+        raise no_checkpoint(directory, f"{place}: {complaint_words(first)[0]}") from None
 
 
 def record_of_step(directory: Path, step: int) -> CheckpointRecord:

@@ -49,7 +49,9 @@ def parse_bytes(text: str) -> float:
     """
     match = _BYTES.match(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a byte quantity such as '80 GiB' or '50 GB/s'")
+        raise ValueError(
+            f"{text!r} is not a byte quantity; write one such as '80 GiB' or '50 GB/s'"
+        )
     return float(match.group(1)) * _PREFIXES[match.group(2)]
 
 
@@ -61,7 +63,7 @@ def parse_seconds(text: str) -> float:
     """
     match = _SECONDS.match(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a duration such as '5 us' or '1.5 s'")
+        raise ValueError(f"{text!r} is not a duration; write one such as '5 us' or '1.5 s'")
     return float(match.group(1)) * _SECONDS_PER[match.group(2)]
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.schemas import WirePart
 from planner.errors import InputError
 from planner.schema.agent import CommandName
+from planner.schema.document import document_error
 from planner.schema.run import RunRequest
+
+Request = TypeVar("Request", bound=BaseModel)
 
 
 class RunForm(WirePart):
@@ -28,7 +32,7 @@ def run_request(plan_id: str, form: RunForm) -> RunRequest:
     """Return the request that the form spells.
 
     Raises:
-        InputError: if a line of the arguments is no `name=value`.
+        InputError: if a line of the arguments is no `name=value`, or a field is not as it must be.
     """
     fields = {
         "plan_id": plan_id,
@@ -37,7 +41,19 @@ def run_request(plan_id: str, form: RunForm) -> RunRequest:
         "restart_limit": form.restart_limit,
         "replan": bool(form.replan),
     }
-    return RunRequest.model_validate(fields)
+    return spelled(RunRequest, fields)
+
+
+def spelled(kind: type[Request], fields: Mapping[str, Any]) -> Request:
+    """Return the request with the fields that a form spells.
+
+    Raises:
+        DocumentError: naming the first bad field, its value and the remedy.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise document_error(error, source="the form", kind=kind) from None
 
 
 def arguments_of(text: str) -> dict[str, str | bool | int | float]:

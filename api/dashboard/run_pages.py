@@ -14,7 +14,7 @@ from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.fleet_view import fleet_view
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page, see
-from api.dashboard.run_form import RunForm, run_request
+from api.dashboard.run_form import RunForm, run_request, spelled
 from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
 from api.deps import Administrator, Plans, Reader, RunCaller
 from api.deps_agents import AgentId, Agents, FleetHistory, RunId, RunMeasurements, Runs
@@ -87,7 +87,7 @@ def make_token(
     note: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Show a new one-time token, this once."""
-    token = agents.make_enrolment_token(caller, EnrolmentTokenRequest(note=note))
+    token = agents.make_enrolment_token(caller, spelled(EnrolmentTokenRequest, {"note": note}))
     response = _agents_page(caller, agents, request, token=token)
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -18,7 +18,7 @@ _UNAUTHORIZED = 401
 _KEY_LENGTH_LIMIT = 200
 _PATH_LENGTH_LIMIT = 2000
 _USELESS_LINK = (
-    "The link was used before, is older than 10 minutes, or is not whole. Sign in with a key."
+    "The link was used before, is older than 10 minutes, or is incomplete. Sign in with a key."
 )
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -17,7 +17,8 @@ from api.schemas import PlanRequest
 from planner.errors import InputError, shorten
 from planner.hardware import cluster_hardware
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
-from planner.schema.document import complaint_words, field_path, meant, parse_fields
+from planner.schema.complaints import complaint_words
+from planner.schema.document import field_path, meant, parse_fields
 from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.service import Problem

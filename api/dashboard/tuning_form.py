@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from api.dashboard.run_form import arguments_of
+from api.dashboard.run_form import arguments_of, spelled
 from api.schemas import WirePart
 from api.tuning_schemas import TuningRequest
 from planner.schema.agent import CommandName
@@ -35,7 +35,7 @@ def tuning_request(plan: Plan, form: TuningForm) -> TuningRequest:
     """Return the request that the form spells.
 
     Raises:
-        InputError: if a line of the arguments is no `name=value`.
+        InputError: if a line of the arguments is no `name=value`, or a field is not as it must be.
     """
     fields = {
         "model": plan.model.given,
@@ -45,4 +45,4 @@ def tuning_request(plan: Plan, form: TuningForm) -> TuningRequest:
         "arguments": arguments_of(form.arguments),
         "budget": {"runs": form.runs, "minutes": form.minutes},
     }
-    return TuningRequest.model_validate(fields)
+    return spelled(TuningRequest, fields)

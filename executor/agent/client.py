@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from executor.agent.errors import AwayError, RefusedError, StaleError
 from planner.errors import shorten
 from planner.schema.agent import AgentReport, Enrolment, EnrolmentRequest
-from planner.schema.document import Part
+from planner.schema.complaints import complaint_words
+from planner.schema.document import Part, field_path
 from planner.schema.lease import (
     Heartbeat,
     HeartbeatAnswer,
@@ -108,9 +109,9 @@ def _parsed(kind: type[Answer], response: httpx.Response) -> Answer:
         return kind.model_validate_json(response.content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place, problem = field_path(first["loc"]), complaint_words(first)[0]
         raise AwayError(
-            f"the server's answer is no {kind.__name__} ({place}: {first['msg']}); are agent and "
+            f"the server's answer is no {kind.__name__} ({place}: {problem}); are agent and "
             "server of one version?"
         ) from None
 

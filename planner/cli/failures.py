@@ -22,6 +22,7 @@ from typer import TyperException
 
 from planner.cli.neighbours import neighbours_said
 from planner.errors import InputError, MeshwrightError, VerificationError, shorten
+from planner.schema.complaints import complaint_words
 
 ERROR = 1
 USAGE = 2
@@ -111,8 +112,26 @@ def _usage_message(error: TyperException) -> str:
     if argument:
         usage = " ".join([path, *_arguments(context)])
         return f"{argument} is written without {option}: `{usage}`; see `{path} --help`"
-    text = _one_line(error.format_message()).rstrip(".").replace("Value error, ", "")
-    return f"{text}{_refused_value(error, text)}; see `{path} --help`"
+    return f"{_said(error)}; see `{path} --help`"
+
+
+def _said(error: TyperException) -> str:
+    """Return what is wrong, with what an option was given, and the remedy where there is one.
+
+    Options are parsed by pydantic, whose error is the cause and knows its input.
+    """
+    text = _one_line(error.format_message()).removeprefix("Invalid value for ").rstrip(".")
+    complaints = getattr(error.__cause__, "errors", None)
+    if not callable(complaints):
+        return text
+    complaint = complaints()[0]
+    given, own = str(complaint.get("input")), complaint["msg"]
+    problem, remedy = complaint_words(complaint)
+    problem, remedy = problem.rstrip("."), f"; {remedy}"
+    if complaint["type"] == "value_error":  # typer's own words, which name what may be written
+        remedy = ""
+    got = "" if given in problem else f" (got {shorten(given)})"
+    return f"{text.removesuffix(own.rstrip('.'))}{problem}{got}{remedy}"
 
 
 def _argument_called(option: str, context: Any) -> str | None:
@@ -125,18 +144,6 @@ def _arguments(context: Any) -> list[str]:
     """Return the names of the command's arguments in their order: MODEL, CLUSTER."""
     parameters = context.command.params if context is not None else []
     return [p.name.upper() for p in parameters if p.param_type_name == "argument"]
-
-
-def _refused_value(error: TyperException, text: str) -> str:
-    """Return what an option was given, where its message does not say so.
-
-    Options are parsed by pydantic, whose error is the cause and knows its input.
-    """
-    errors = getattr(error.__cause__, "errors", None)
-    given = errors()[0].get("input") if callable(errors) else None
-    if given is None or str(given) in text:
-        return ""
-    return f" (got {shorten(given)})"
 
 
 def _exit_code(error: Exception) -> int:

@@ -88,7 +88,7 @@ def _program(path: Path) -> object:
         raise DocumentError(
             f"is not a readable archive: {error}",
             field=str(path),
-            remedy="give what torch.export.save wrote; is the file whole?",
+            remedy="give what torch.export.save wrote; is the file complete?",
         ) from None
     if len(content) > MODEL_BYTES_LIMIT:
         raise DocumentError(

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import InputError
+from planner.schema.complaints import complaint_words
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.strategy import Strategy
 
@@ -46,7 +47,7 @@ def limits_with(limits: Limits, fixed: Mapping[str, Any]) -> Limits:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(
-            first["msg"],
+            complaint_words(first)[0],
             field=f"why_not.{first['loc'][0]}",
             value=str(first["input"]),
             remedy="write a degree such as 4, an interval such as 2..8, or a word of the strategy",

@@ -129,10 +129,11 @@ class Cluster(Document):
     def _levels_nest(self) -> Self:
         names = [group.name for group in self.node_groups]
         if len(set(names)) != len(names):
-            raise ValueError("node_groups must have different names")
+            raise ValueError("node_groups must have different names; rename one of them")
         if self.device_count > DEVICE_LIMIT:
             raise ValueError(
-                f"node_groups have {self.device_count} devices, and the most is {DEVICE_LIMIT}"
+                f"node_groups have {self.device_count} devices, and the most is {DEVICE_LIMIT}; "
+                "plan for a part of the cluster"
             )
         previous = 1
         levels = self.levels or ()
@@ -140,12 +141,13 @@ class Cluster(Document):
             if level.device_count is None:
                 if index + 1 < len(levels):
                     raise ValueError(
-                        f"levels.{index}.device_count: only the outermost level may leave it out"
+                        f"levels.{index}.device_count: only the outermost level may leave it "
+                        "out; say how many devices the level joins"
                     )
             elif level.device_count % previous or level.device_count < previous:
                 raise ValueError(
                     f"levels.{index}.device_count {level.device_count} is not a multiple of the "
-                    f"inner level's {previous}"
+                    f"inner level's {previous}; write a multiple of it"
                 )
             else:
                 previous = level.device_count

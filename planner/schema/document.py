@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from planner.errors import DocumentError
+from planner.schema.complaints import complaint_words
 from planner.schema.files import file_content
 from planner.schema.json_text import from_json
 from planner.units import parse_bytes, parse_seconds
@@ -209,7 +210,7 @@ def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     else:
         return fields
     raise DocumentError(
-        problem, field=source, value=where, remedy="correct the syntax; is the file whole?"
+        problem, field=source, value=where, remedy="correct the syntax; is the file complete?"
     )
 
 
@@ -294,15 +295,6 @@ def document_error(
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
 
 
-def complaint_words(complaint: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what is wrong by one of pydantic's complaints, and what to do about it."""
-    kind = complaint["type"]
-    message = _MESSAGES.get(kind, complaint["msg"].removeprefix("Value error, "))
-    if kind == "string_pattern_mismatch" and len(complaint["ctx"]["pattern"]) > _READABLE_LENGTH:
-        message = "has a control or hidden character, or white space where none may be"
-    return message, _REMEDIES.get(kind, "correct it").format(**complaint.get("ctx", {}))
-
-
 def meant(location: Sequence[str | int], kind: type[BaseModel]) -> str:
     """Return the question which known field an unknown one may be, '' if none is alike."""
     from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
@@ -320,35 +312,7 @@ def meant(location: Sequence[str | int], kind: type[BaseModel]) -> str:
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
-_READABLE_LENGTH = 60  # of a pattern
-
-# pydantic names classes here, which say nothing to who wrote the document
-_MESSAGES = {
-    **dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values"),
-    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
-    "missing": "is required",
-    "extra_forbidden": "is not a known field",
-}
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list"}
-_REMEDIES = {
-    "missing": "add the field",
-    "extra_forbidden": "remove the field or correct its spelling",
-    "finite_number": "write a finite number",
-    "greater_than_equal": "use {ge} or more",
-    "greater_than": "use more than {gt}",
-    "less_than_equal": "use {le} or less",
-    "less_than": "use less than {lt}",
-    "string_too_short": "use {min_length} characters or more",
-    "string_too_long": "use {max_length} characters or fewer",
-    "too_short": "give {min_length} or more",
-    "too_long": "give {max_length} or fewer",
-    "string_pattern_mismatch": "write it without what is not allowed",
-    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "write a number"),
-    "string_type": "write text",
-    **dict.fromkeys(("literal_error", "enum"), "use one of these"),
-}
 
 
 def field_path(location: Sequence[str | int]) -> str:

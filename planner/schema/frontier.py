@@ -50,8 +50,8 @@ class FrontierPoint(Part):
 class AlternativePlan(Part):
     """The fastest plan of its tensor, pipeline, context and expert degrees; `rank` 1 is the best.
 
-    Or, among `other_choices`, the fastest of the best plan's degrees that leaves out one thing
-    which that plan chose. `differs` says in what it differs from the best plan, a choice each.
+    Or, among `other_choices`, the fastest of the best plan's degrees without one of its
+    choices. `differs` says in what it differs from the best plan, a choice each.
     `slower_ratio` is how much longer its step is than the best plan's; `simulated_step_seconds` is
     the step with its pipeline run event by event, `None` where it is too long for that. Of its
     degrees the plan has the least closed form; it is `proven` if no other plan has one below its

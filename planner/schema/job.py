@@ -154,14 +154,14 @@ class DegreeLimit(Part):
         if isinstance(value, int) and not isinstance(value, bool):
             return {"min": value, "max": value}
         if not isinstance(value, (Mapping, cls)):
-            what = "must be a degree such as 8, or an interval such as {min: 2, max: 8}"
+            what = "is not a degree; write one such as 8, or an interval such as {min: 2, max: 8}"
             raise ValueError(what)  # noqa: TRY004 - pydantic takes no other
         return value
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min > self.max:
-            raise ValueError(f"min {self.min} exceeds max {self.max}")
+            raise ValueError(f"min {self.min} exceeds max {self.max}; write the smaller as min")
         return self
 
     def allows(self, degree: int) -> bool:
@@ -441,11 +441,11 @@ class Job(Document):
         kinds = ("fused_loss", "fused_linear_loss", "shifted_logits")
         given = [name for name in kinds if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are different losses: leave one of them")
+            raise ValueError(f"{' and '.join(given)} are different losses; keep one of them")
         if self.loss_chunk_count > 1 and given and given != ["fused_loss"]:
             raise ValueError(
-                f"loss_chunk_count {self.loss_chunk_count} and {given[0]} are different losses:"
-                " leave one of them"
+                f"loss_chunk_count {self.loss_chunk_count} and {given[0]} are different losses;"
+                " keep one of them"
             )
         return self
 
@@ -454,7 +454,7 @@ class Job(Document):
         if self.softmax is not None and self.fused_attention:
             raise ValueError(
                 f"softmax {self.softmax} is of attention that writes its scores, and "
-                "fused_attention is true: leave it out, or set fused_attention false"
+                "fused_attention is true; leave it out, or set fused_attention false"
             )
         return self
 
@@ -462,7 +462,7 @@ class Job(Document):
     def _tensor_float_32_of_fp32(self) -> Self:
         if self.tensor_float_32 and self.precision is not Precision.FP32:
             raise ValueError(
-                f"tensor_float_32 is of products in fp32, and precision is {self.precision}: leave "
+                f"tensor_float_32 is of products in fp32, and precision is {self.precision}; leave "
                 "it out, or set precision fp32"
             )
         return self
@@ -472,6 +472,6 @@ class Job(Document):
         if self.framework is not None and self.framework.stack is not self.stack:
             raise ValueError(
                 f"framework {self.framework} is of the stack {self.framework.stack}, the job's is"
-                f" {self.stack}: leave one of them out"
+                f" {self.stack}; leave one of them out"
             )
         return self

@@ -24,7 +24,7 @@ def _plain(value: object) -> object:
     """Return `value` if it is of a plain kind; one message says so where it is of none."""
     if isinstance(value, str | int | float):
         return value
-    raise ValueError("must be text, a number, true or false")
+    raise ValueError("is not text, a number, true or false; write one of these")
 
 
 ArgumentValue = Annotated[Argument | bool | int | float, BeforeValidator(_plain)]

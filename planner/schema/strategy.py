@@ -118,14 +118,15 @@ class Strategy(Document):
         if self.stages is not None:
             for name in flat:
                 if getattr(self, name) is not None:
-                    raise ValueError(f"give either stages or the flat key {name}, not both")
+                    what = f"stages and the flat key {name} are both given; leave one out"
+                    raise ValueError(what)
             _check_stages(self.stages, self.virtual_stage_count)
         if self.data_parallel_degree is not None and (
             self.data_parallel_shard_degree is not None
             or self.data_parallel_replicate_degree is not None
         ):
             raise ValueError(
-                "give either data_parallel_degree or the shard and replicate degrees, not both"
+                "data_parallel_degree is given beside the shard or replicate degree; leave one out"
             )
         return self
 
@@ -239,18 +240,18 @@ def _check_stages(stages: tuple[Stage, ...], stage_count: int) -> None:
     if len(stages) != stage_count:
         raise ValueError(
             f"{len(stages)} stages given where pipeline_parallel_degree x virtual stages is "
-            f"{stage_count}"
+            f"{stage_count}; list every stage, or leave stages out"
         )
     expected_block = 0
     for index, stage in enumerate(stages):
         if stage.stage != index:
-            raise ValueError(f"stages[{index}].stage must be {index}, not {stage.stage}")
+            raise ValueError(f"stages[{index}].stage is {stage.stage}; number the stages from 0 on")
         if not stage.layers:
-            raise ValueError(f"stages[{index}].layers is empty: every stage holds a block")
+            raise ValueError(f"stages[{index}].layers is empty; give every stage a block")
         for group in stage.layers:
             if group.first_block != expected_block:
                 raise ValueError(
                     f"stages[{index}] has first_block {group.first_block} where block "
-                    f"{expected_block} must follow"
+                    f"{expected_block} must follow; list all blocks in their order"
                 )
             expected_block += group.block_count

@@ -125,7 +125,7 @@ def from_yaml(text: str, *, source: str) -> object:
             f"is not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}",
             field=source,
             value=f"line {mark.line + 1}" if mark is not None else "unknown place",
-            remedy="correct the syntax; is the file whole?",
+            remedy="correct the syntax; is the file complete?",
         ) from None
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from planner.importers.hugging_face.activation import activated_by
 from planner.importers.models import model_names, read_model
+from planner.schema.complaints import complaint_words
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import (
     Activation,
@@ -101,7 +102,7 @@ def graph_of(run: MeasuredRun, program: Program) -> tuple[ModelGraph, tuple[Assu
         graph, assumed = _graph_from_shape(run, layers=run.layers, hidden_size=run.hidden_size)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise Unpriced(Unpriceable.LIMITS, f"model: {first['msg']}") from None
+        raise Unpriced(Unpriceable.LIMITS, f"model: {complaint_words(first)[0]}") from None
     kind = _activation_kind(run, program)
     graph = graph if kind is Activation.KERNEL else activated_by(graph, kind)
     if not _reads_masked_rows(run, program):

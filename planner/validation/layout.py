@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.cost.orders import interleaved_round
+from planner.schema.complaints import complaint_words
 from planner.schema.job import Job, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import MixtureFeedForward, ModelGraph
@@ -363,7 +364,7 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
             whole = whole.model_copy(update={"stages": _longest_late(whole.stages or ())})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise Unpriced(Unpriceable.LAYOUT, first["msg"]) from None
+        raise Unpriced(Unpriceable.LAYOUT, complaint_words(first)[0]) from None
     except ValueError as error:
         raise Unpriced(Unpriceable.STAGES, str(error)) from None
     if Offload.ACTIVATIONS in offload:

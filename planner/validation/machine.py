@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, cluster_hardware, device_names
 from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.complaints import complaint_words
 from planner.schema.measured_run import MeasuredRun
 from planner.units import GIB
 from planner.validation.network import (
@@ -110,7 +111,9 @@ def cluster_of(run: MeasuredRun) -> Cluster:
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise Unpriced(Unpriceable.LIMITS, f"{first['loc'][-1]}: {first['msg']}") from None
+        raise Unpriced(
+            Unpriceable.LIMITS, f"{first['loc'][-1]}: {complaint_words(first)[0]}"
+        ) from None
     return Cluster(name=f"{run.num_gpus}x{device}", node_groups=(group,))
 
 

@@ -352,7 +352,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "one-bit": (_flip, "is not what was written"),
     "no-metadata": (_lose, ".metadata is missing"),
     "no-record": (_no_record, "holds no complete checkpoint"),
-    "escaping-record": (_escaping_record, "folder: String should match"),
+    "escaping-record": (_escaping_record, "folder: does not match"),
     "malicious-metadata": (_malicious, "names posix.remove"),
 }
 

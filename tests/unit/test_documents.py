@@ -285,10 +285,10 @@ def test_an_unknown_field_names_its_neighbours_and_its_file(fields, said):
     ("fields", "remedy"),
     [
         ({"global_batch_size": 0}, "use 1 or more"),
-        ({"limits": {"memory_headroom_ratio": 2}}, "use less than 1.0"),
+        ({"limits": {"memory_headroom_ratio": 2}}, "use less than 1"),
         ({"tensor_float_32": 1}, "write true or false"),
         ({"sequence_length": "long"}, "write a whole number"),
-        ({"precision": "bf17"}, "use one of these"),
+        ({"precision": "bf17"}, "use 'bf16', 'fp16', 'fp32' or 'fp8'"),
     ],
 )
 def test_a_value_that_cannot_be_is_told_what_can(fields, remedy):

@@ -104,7 +104,7 @@ def _links(text: str, *, source: str) -> list[list[str]] | None:
     header, rows = _table_rows(text[table.end() :].splitlines())
     if not header or len(rows) != header or any(len(row) != header for row in rows):
         raise DocumentError(
-            "has a table of links that is not whole",
+            "has an incomplete table of links",
             field=source,
             value=f"{len(rows)} rows of {header} GPUs",
             remedy=_REMEDY,

@@ -215,6 +215,6 @@ def _json(text: str, name: str) -> Mapping[str, Any]:
         fields = None
     if not isinstance(fields, dict):
         raise DocumentError(
-            "is not valid JSON of an object", field=name, remedy="is the file whole?"
+            "is not valid JSON of an object", field=name, remedy="is the file complete?"
         )
     return fields

@@ -132,7 +132,7 @@ def _from_json(text: str, *, source: str, told: str | None) -> CollectiveTable:
         fields = json.loads(text)
     except (ValueError, RecursionError):
         raise DocumentError(
-            "is not valid JSON", field=source, remedy="correct the syntax; is the file whole?"
+            "is not valid JSON", field=source, remedy="correct the syntax; is the file complete?"
         ) from None
     results = _list(fields, "results")
     devices = [d for d in _list(fields, "devices") if isinstance(d, Mapping)]

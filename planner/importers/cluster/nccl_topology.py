@@ -122,7 +122,7 @@ def _root(text: str, source: str) -> Element:
             "is not valid XML",
             field=source,
             value=f"line {place[0]} column {place[1]}" if place else "unknown place",
-            remedy="correct the syntax; is the file whole?",
+            remedy="correct the syntax; is the file complete?",
         ) from None
     if root.tag != "system":
         raise DocumentError(

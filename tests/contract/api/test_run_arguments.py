@@ -34,7 +34,7 @@ def asked(client, arguments, **changes):
         ({"data": "/etc/../data/x"}, "arguments.data", "does not match"),
         ({"data": "/data/x", "steps": True}, "arguments.steps", "does not match"),
         ({"steps": 10}, "arguments.data", "is missing"),
-        ({"data": "/data/x", "steps": [1]}, "arguments.steps", "must be text, a number, true or"),
+        ({"data": "/data/x", "steps": [1]}, "arguments.steps", "is not text, a number, true or"),
     ],
 )
 def test_what_the_agents_would_refuse_is_refused_at_once(client, arguments, field, said):

@@ -124,7 +124,11 @@ def test_json_error_is_one_line(command):
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--global-batch-size", "abc", "unable to parse string as an integer (got abc); see"),
+        (
+            "--global-batch-size",
+            "abc",
+            "is not a whole number (got abc); write a whole number; see",
+        ),
         (
             "--precision",
             "bf17",

@@ -70,7 +70,10 @@ def test_a_command_takes_it_over_file_and_options(command, tmp_path):
     ("setting", "said"),
     [
         ("limits.nope=3", "limits.nope: is not a known field"),
-        ("limits.tensor_parallel_degree=many", "must be a degree such as 8, or an interval"),
+        (
+            "limits.tensor_parallel_degree=many",
+            "is not a degree (got many); write one such as 8, or an interval",
+        ),
         ("limits=3", "limits: must be an object of fields and values"),
         ("limits.zero_stages=[0, 7]", "limits.zero_stages.1:"),
     ],

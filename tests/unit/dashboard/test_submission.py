@@ -130,7 +130,7 @@ def test_further_fields_are_read_and_the_forms_own_win():
     [
         (
             "limits: {context_parallel_degree: many}",
-            "limits.context_parallel_degree: must be a degree",
+            "limits.context_parallel_degree: is not a degree",
         ),
         ("limits: 3", "limits: must be an object of fields and values"),
         ("nonsense: 3", "nonsense: is not a known field"),
