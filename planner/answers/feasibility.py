@@ -79,13 +79,15 @@ def halved(fits: Callable[[int], bool], low: int, high: int, *, parts: int | Non
     return high
 
 
-def least(fits: Callable[[int], bool], given: int, limit: int) -> int | None:
-    """Return a value above `given` that fits, the least to one part of 64.
+def least(
+    fits: Callable[[int], bool], given: int, limit: int, *, parts: int = _PARTS_OF_A_QUANTITY
+) -> int | None:
+    """Return a value above `given` that fits, the least to one of so many parts of it.
 
     More is supposed never to hurt.
     """
     bracket = doubled(fits, given, limit)
-    return None if bracket is None else halved(fits, *bracket, parts=_PARTS_OF_A_QUANTITY)
+    return None if bracket is None else halved(fits, *bracket, parts=parts)
 
 
 def most_below(

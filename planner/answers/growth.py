@@ -22,6 +22,7 @@ from planner.units import GIB, counted, format_bytes
 
 _MEMORY_GROWTH_LIMIT = 16
 _HOST_GROWTH_LIMIT = 16
+_PARTS_OF_A_HOST = 16  # hosts are sold with memory in steps of an eighth and more
 _ORDINARY_HOST_GIB = 1024
 _NODE_GROWTH_LIMIT = 4096
 _NODE_COUNT_LIMIT = 2**17
@@ -112,7 +113,7 @@ def more_host_memory(request: Request, checks: Checks) -> Iterator[Relaxation]:
             return checks.fits_on(request, larger)
 
         most = max(given_gib * _HOST_GROWTH_LIMIT, _ORDINARY_HOST_GIB)
-        needed = least(fits, given_gib, most)
+        needed = least(fits, given_gib, most, parts=_PARTS_OF_A_HOST)
         if needed is not None:
             yield Relaxation(
                 field=f"cluster.node_groups.{index}.host_memory_bytes",

@@ -46,12 +46,9 @@ def limits_with(limits: Limits, fixed: Mapping[str, Any]) -> Limits:
         return Limits.model_validate({**limits.model_dump(), **changes})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InputError(
-            complaint_words(first)[0],
-            field=f"why_not.{first['loc'][0]}",
-            value=str(first["input"]),
-            remedy="write a degree such as 4, an interval such as 2..8, or a word of the strategy",
-        ) from None
+        problem, remedy = complaint_words(first)
+        field = f"why_not.{first['loc'][0]}"
+        raise InputError(problem, field=field, value=str(first["input"]), remedy=remedy) from None
 
 
 def fields_outside(strategy: Strategy, limits: Limits) -> Iterator[str]:

@@ -33,6 +33,7 @@ from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
 from planner.ilp.simplest import Price, simplest
 from planner.proof.verify import differences_from_prediction, objective_value
+from planner.requests.least_states import states_exceed_memory
 from planner.requests.resolution import Request
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import Certificate, Prediction, Simplicity
@@ -266,6 +267,8 @@ class Inquiry:
 
     def fits(self, request: Request) -> bool:
         """Return whether a strategy was found that fits."""
+        if states_exceed_memory(request):
+            return False
         return isinstance(self.search(request, wanted=Wanted.WHETHER), Found)
 
     def search(

@@ -113,12 +113,12 @@ def test_gap_between_layer_groups_is_refused():
 
 def test_stage_out_of_order_is_refused():
     one, other = two_stages(1, 1)
-    with pytest.raises(ValueError, match=r"stages\[0\]\.stage must be 0, not 1"):
+    with pytest.raises(ValueError, match=r"stages\[0\]\.stage is 1; number the stages"):
         Strategy(pipeline_parallel_degree=2, stages=(other, one))
 
 
 def test_empty_stage_is_refused():
-    with pytest.raises(ValueError, match="every stage holds a block"):
+    with pytest.raises(ValueError, match="give every stage a block"):
         Strategy(stages=(Stage(stage=0, layers=()),))
 
 

@@ -137,7 +137,7 @@ def test_without_time_nothing_is_claimed(planned):
     ("fixed", "part"),
     [
         ({"colour": 3}, "cannot be fixed"),
-        ({"zero_stage": 9}, "less than or equal to 3"),
+        ({"zero_stage": 9}, "is too large"),
         ({"activation_checkpointing": "some"}, "none"),
         ({"tensor_parallel_degree": {"min": 4, "max": 2}}, "exceeds"),
     ],

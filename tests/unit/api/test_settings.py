@@ -103,7 +103,7 @@ def test_a_scope_that_does_not_exist_is_named(monkeypatch):
 def test_a_secret_that_can_be_guessed_is_refused_and_not_shown(monkeypatch):
     monkeypatch.setenv("MESHWRIGHT_SESSION_SECRET", "hunter2")
 
-    with pytest.raises(InputError, match="at least 32") as caught:
+    with pytest.raises(InputError, match="write 32 characters or more") as caught:
         read_settings()
 
     assert caught.value.field == "MESHWRIGHT_SESSION_SECRET"
