@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from api.schemas import WirePart
 from planner.errors import InputError
 from planner.schema.agent import CommandName
-from planner.schema.document import document_error
+from planner.schema.document import Part, document_error
 from planner.schema.run import RunRequest
 
-Request = TypeVar("Request", bound=BaseModel)
+Request = TypeVar("Request", bound=Part)
 
 
 class RunForm(WirePart):
@@ -78,9 +79,13 @@ def _argument(line: str) -> tuple[str, str | bool | int | float]:
 
 
 def _value(text: str) -> str | bool | int | float:
-    """Return a number or truth value where the text is one as JSON has it, else the text."""
+    """Return a number or truth value where the text is one as JSON has it, else the text.
+
+    NaN and what is beyond all numbers are text: no document has them as numbers.
+    """
     try:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, bool | int | float) else text
+    is_plain = isinstance(value, bool | int | float) and math.isfinite(value)
+    return value if is_plain else text

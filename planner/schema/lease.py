@@ -17,11 +17,14 @@ Rank = Annotated[int, Field(ge=0, le=2**20)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
 Reason = Annotated[str, Field(max_length=2000)]
-Argument = Annotated[str, Field(max_length=4000)]
+_ARGUMENT_LENGTH_LIMIT = 4000
+Argument = Annotated[str, Field(max_length=_ARGUMENT_LENGTH_LIMIT)]
 
 
 def _plain(value: object) -> object:
     """Return `value` if it is of a plain kind; one message says so where it is of none."""
+    if isinstance(value, str) and len(value) > _ARGUMENT_LENGTH_LIMIT:
+        raise ValueError(f"is too long; write at most {_ARGUMENT_LENGTH_LIMIT} characters")
     if isinstance(value, str | int | float):
         return value
     raise ValueError("is not text, a number, true or false; write one of these")

@@ -353,3 +353,36 @@ def test_an_empty_list_of_agents_shows_the_command_that_enrols_one(client):
     shown = html.unescape(client.get("/agents").text)
     at = "--server http://testserver"
     assert f'meshwright agent run {at} --token "$(meshwright agent token {at})"' in shown
+
+
+TOO_LONG = {"arguments": "data=" + "x" * 4001}
+
+
+@pytest.mark.parametrize(
+    ("form", "typed", "said"),
+    [
+        ("runs", TOO_LONG, "arguments.data: is too long (got xxx; write at most 4000 char"),
+        (
+            "tunings",
+            TOO_LONG,
+            "arguments.data: is too long (got xxx; write at most 4000 char",
+        ),
+        ("runs", {"restart_limit": "many"}, "restart_limit: is not a whole number (got many); "),
+        ("tunings", {"runs": "0"}, "runs: is too small (got 0); use 1 or more"),
+    ],
+)
+def test_what_a_form_must_not_say_is_told_with_its_remedy(tmp_path, form, typed, said):
+    url = f"sqlite:///{tmp_path}/meshwright.db"
+    store(url, a_plan(id="plan-x"))
+    settings = Settings(
+        database_url=url, allowed_hosts=("testserver",), anonymous_scopes=tuple(Scope)
+    )
+    app = an_application(settings)
+    client = TestClient(app)
+    fields = {"form_token": form_token(client), **typed}
+    answer = client.post(f"/plans/plan-x/{form}", data=fields)
+    app.state.database.close()
+
+    assert answer.status_code == 422
+    (told,) = re.findall(r'<p role="alert">(.*?)</p>', answer.text)
+    assert all(part in html.unescape(told) for part in said.split("; "))
