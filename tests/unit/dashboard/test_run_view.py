@@ -114,12 +114,13 @@ def test_nothing_is_drawn_before_the_first_step():
 
 
 def test_arguments_are_lines_of_names_and_values():
-    form = RunForm(arguments="steps=200\n\nname = first try\nfast=true\nrate=1e-3")
+    form = RunForm(arguments="steps=200\n\nname = first try\nfast=true\nrate=1e-3\nlimit=NaN")
     assert run_request("plan-a", form).arguments == {
         "steps": 200,
         "name": "first try",
         "fast": True,
         "rate": 0.001,
+        "limit": "NaN",
     }
 
 
