@@ -190,6 +190,18 @@ class Program:
                 eased.require(f"{row.name}>=", [*row.terms, (slack, share)], ">=", row.bound)
         return eased
 
+    def loosened(self, share: float) -> Program:
+        """Return the program with every row eased by a share of max(|b|, 1)."""
+        loose = Program(variables=self.variables, objective=self.objective)
+        for row in self.rows:
+            room = share * max(abs(row.bound), 1.0)
+            terms = list(row.terms)
+            if row.sense != ">=":
+                loose.require(row.name, terms, "<=", row.bound + room)
+            if row.sense != "<=":
+                loose.require(f"{row.name}>=", terms, ">=", row.bound - room)
+        return loose
+
 
 def _missed(row: Row, values: Sequence[float]) -> float:
     terms = [coefficient * values[column] for column, coefficient in row.terms]

@@ -46,7 +46,6 @@ from planner.ilp.settings import (
     PROGRAM_NODES,
     PROGRAM_TIGHTENINGS,
     PROGRAM_UNITS_PER_TERM,
-    PROOF_TOLERANCE,
     SOLVER_FEASIBILITY,
     SOLVER_ROW_TOLERANCE,
 )
@@ -109,14 +108,12 @@ class _Stop:
 class Solution:
     """Values by the program's columns; empty without a solution.
 
-    No solution is below `bound`, by what the solver knew when it ended. It `is_doubted` where the
-    solver called the program infeasible: by no more than its tolerance, or wrongly.
+    No solution is below `bound`, by what the solver knew when it ended.
     """
 
     status: Status
     values: tuple[float, ...]
     bound: float = -inf
-    is_doubted: bool = False
 
 
 _NOTHING_KNOWN = Solution(status=Status.LIMIT, values=())
@@ -171,9 +168,10 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
 def _answered(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
     """Return what a solver says; "infeasible" only where the eased program bears it out.
 
-    Both together have the nodes of `stop`. The eased one has a solution in any case. Where its
-    least easing is above the solver's tolerance there are no values; where it is not, its values
-    are returned with the doubt.
+    The eased one has a solution in any case. Where its least easing is above the solver's tolerance
+    there are no values. Where it is not, the program has some but for that tolerance, or the solver
+    is wrong: the best of the program with rows that are looser by as little is returned. All
+    together have the nodes of `stop`.
     """
     started = time.perf_counter()
     solution = _run_solver(program, solver, seconds=seconds, stop=stop)
@@ -190,9 +188,16 @@ def _answered(program: Program, solver: SolverName, *, seconds: float, stop: _St
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
     if second.is_enough or is_above:
         return solution
-    if not eased.values or program.violation(eased.values[:-1]) > SOLVER_ROW_TOLERANCE:
+    left = seconds - (time.perf_counter() - started)
+    if eased.status is not Status.OPTIMAL or left <= 0.0:
         return _NOTHING_KNOWN
-    return Solution(status=Status.FEASIBLE, values=eased.values[:-1], is_doubted=True)
+    third = _Stop(nodes=stop.nodes - stop.node_count)
+    loose = program.loosened(SOLVER_FEASIBILITY)
+    solution = _run_solver(loose, solver, seconds=left, stop=third)
+    stop.node_count += third.node_count
+    if solution.status is Status.INFEASIBLE:
+        raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
+    return replace(solution, bound=third.bound)
 
 
 def _run_solver(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
@@ -470,7 +475,6 @@ def optimise(
     return _optimum(
         instance,
         lambda tight: _program(tight, cutoff_seconds),
-        cutoff_seconds=cutoff_seconds,
         solver=solver,
         within=within,
     )
@@ -496,25 +500,23 @@ def optimise_apart(
             apart(made, moments)
         return made
 
-    return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)
+    return _optimum(instance, program, solver=solver, within=within)
 
 
 def _optimum(
     instance: Instance,
     program: Callable[[Instance], Formulation | None],
     *,
-    cutoff_seconds: float | None,
     solver: SolverName,
     within: Within,
 ) -> Optimum:
-    below = (cutoff_seconds or inf) * (1.0 - PROOF_TOLERANCE)
     for tightening in PROGRAM_TIGHTENINGS:
         tight = replace(
             instance,
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(program(tight), below=below, solver=solver, within=within)
+        optimum = _solved(program(tight), solver=solver, within=within)
         if tightening > SOLVER_FEASIBILITY:
             status = _UNPROVEN.get(optimum.status, optimum.status)
             optimum = replace(optimum, status=status, bound_seconds=0.0)
@@ -526,10 +528,7 @@ def _optimum(
     raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
 
 
-def _solved(
-    made: Formulation | None, *, below: float, solver: SolverName, within: Within
-) -> Optimum:
-    """Return what is found; what a solver called infeasible counts as a plan below a step alone."""
+def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> Optimum:
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
     solution = solve(made.program, solver=solver, within=within)
@@ -540,10 +539,6 @@ def _solved(
     if not solution.values:
         return Optimum(status=solution.status, bound_seconds=bound)
     assignment = assignment_of(made, solution)
-    if solution.is_doubted:
-        found = evaluate(made.instance, assignment)
-        if found.step_seconds >= below or not fits(made.instance, found):
-            return Optimum(status=Status.INFEASIBLE)
     return Optimum(status=solution.status, bound_seconds=bound, assignment=assignment)
 
 

@@ -84,7 +84,10 @@ def test_optimum_of_larger_instances_equals_brute_force(solver: SolverName) -> N
 
 
 def test_plans_are_found_that_a_solver_calls_infeasible_and_none_where_none_are() -> None:
-    """HiGHS is wrong of the first program, with limits well above, at and below the optimum."""
+    """HiGHS is wrong of the first program, with limits well above, at and below the optimum.
+
+    Of instance 10,022 the only plan within the limit is at the limit.
+    """
     known = [(seed, least_step(seeded_instance(seed))) for seed in range(10_000, 10_030)]
     for seed, best in known:
         for ratio in (1.3, 1.0 + 1e-9, 1.0 - 1e-6) if best is not None else ():
@@ -93,11 +96,11 @@ def test_plans_are_found_that_a_solver_calls_infeasible_and_none_where_none_are(
                 found = optimum_of(
                     seeded_instance(seed), SolverName.HIGHS, cutoff_seconds=best * ratio
                 )
-            if found.assignment is None:
+            if ratio < 1.0:
                 assert found.status is Status.INFEASIBLE, f"instance {seed}"
-                assert ratio < 1.1, f"instance {seed}"
             else:
-                assert best * (1.0 - 1e-9) <= found.step_seconds <= best * ratio
+                assert found.status is Status.OPTIMAL, f"instance {seed}"
+                assert found.step_seconds == pytest.approx(best, rel=1e-9), f"instance {seed}"
 
 
 @BOTH
