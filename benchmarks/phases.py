@@ -14,9 +14,7 @@ SAMPLE_SECONDS = 0.02
 OTHER = "other"
 STEPS = {
     "planner.space.degrees:enumerate_configurations": "listing configurations",
-    "planner.ilp.pricing:Pricing.rough_bounds": "rough bounds",
     "planner.ilp.pricing:Pricing.quick_bounds": "quick bounds",
-    "planner.ilp.pricing:Pricing.quick_bounds_of_alike": "quick bounds",
     "planner.ilp.pricing:Pricing.memory_bounds": "screens",
     "planner.ilp.pricing:Pricing.instance": "instances",
     "planner.ilp.pricing:Pricing.prepare": "instances",

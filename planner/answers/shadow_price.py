@@ -84,7 +84,7 @@ def _solved(planned: Planned, larger: Request, inquiry: Inquiry) -> Solution | N
     """Return the best plan with more memory, `None` where none is better than the plan."""
     if planned.objective is Objective.MEMORY:
         leaner = with_peak_cap(larger, planned.value * (1.0 - _LESS_REACH))
-        answer = inquiry.search(leaner, wanted=Wanted.WHETHER)
+        answer = inquiry.search(leaner, wanted=Wanted.ANY)
         if isinstance(answer, NotFound):
             return None if answer.proven else answer
     return best_plan(larger, inquiry=inquiry)

@@ -1,7 +1,5 @@
 """Branch and bound: one configuration solved to the end on its ranks' loads.
 
-Waiting: what is to be looked into, under lower bounds, the least first.
-
 Rank loads: what every rank may hold, with bounds of what it costs, and which go together.
 
 Tightening: what the ways that ranks have together leave of their loads, and of V and U.
@@ -40,10 +38,11 @@ Settling: one configuration's best plan below a cutoff, with proof, by branching
 from __future__ import annotations
 
 import heapq
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -90,14 +89,13 @@ from planner.ilp.settings import (
     NEVER,
     PACKING_ROUNDS,
     PACKING_SLACK_OPEN,
-    PACKING_TURNS_OPEN,
-    PATTERN_UNITS,
     PLANE_ROUNDS,
     REGION_REACH_FIRST,
     REGION_WIDTH_LEAST,
     ROUNDING,
     SETS_FEW,
     SETS_MOST,
+    TURN_UNITS,
     UNITS_PER_CELL,
     UNITS_PER_LOOK,
     UNITS_PER_TURN,
@@ -105,45 +103,6 @@ from planner.ilp.settings import (
 from planner.ilp.stage_knapsack import Reduced
 from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
 from planner.ilp.stage_patterns import Ceilings, Columns, Patterns, patterns_of_load
-
-_Item = TypeVar("_Item")
-
-
-@dataclass(slots=True)
-class Waiting(Generic[_Item]):
-    """Items under their lower bounds; of equal ones what came first is first.
-
-    `count` is how many ever came.
-    """
-
-    count: int = 0
-    _heap: list[tuple[float, int, _Item]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        """Return how many items wait."""
-        return len(self._heap)
-
-    def least(self) -> float:
-        """Return the least bound, inf where nothing waits."""
-        return self._heap[0][0] if self._heap else float("inf")
-
-    def push(self, item: _Item, lower: float) -> None:
-        """Let an item wait under a bound."""
-        self.count += 1
-        heapq.heappush(self._heap, (lower, self.count, item))
-
-    def pop(self) -> tuple[float, _Item]:
-        """Take the item with the least bound; return it with that.
-
-        Raises:
-            IndexError: if nothing waits.
-        """
-        lower, _, item = heapq.heappop(self._heap)
-        return lower, item
-
-    def clear(self) -> None:
-        """Let nothing wait any more."""
-        self._heap.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -758,8 +717,8 @@ def _least_fills(patterns: Patterns, load_count: int, name: str, caps: Floats) -
 class Branching:
     """The regions that are left of the plans below the limit.
 
-    `floors` are by rank; `unsettled` is the least bound of the regions that nothing can be done
-    about.
+    They wait in a heap by their bounds, of equal ones in the order they came. `floors` are by rank;
+    `unsettled` is the least bound of the regions that nothing can be done about.
     """
 
     decomposition: Decomposition
@@ -767,7 +726,8 @@ class Branching:
     floors: tuple[Floors, ...]
     fill_sum: float
     limit: float
-    waiting: Waiting[Region] = field(default_factory=Waiting)
+    waiting: list[tuple[float, int, Region]] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     unsettled: float = float("inf")
     cutter: Cutter = field(init=False)
     _effort: Effort = field(default_factory=Effort)
@@ -779,8 +739,12 @@ class Branching:
 
     def lower(self) -> float:
         """Return a bound of every plan that is left; inf where none is left below the limit."""
-        least = min(self.waiting.least(), self.unsettled)
+        least = min(self._least(), self.unsettled)
         return least if least < self.limit else float("inf")
+
+    def _least(self) -> float:
+        """Return the least bound of a region that waits, inf without any."""
+        return self.waiting[0][0] if self.waiting else float("inf")
 
     def run(self, *, limit: float, enough: float, effort: Effort) -> Outcome:
         """Look into regions until none is left, the bound is beyond `enough`, or effort is spent.
@@ -789,8 +753,8 @@ class Branching:
         """
         self.limit = min(self.limit, limit)
         self._effort, self._found = effort, None
-        while self.waiting.least() < self.limit:
-            self._look_into(self.waiting.pop()[1])
+        while self._least() < self.limit:
+            self._look_into(heapq.heappop(self.waiting)[2])
             if self.lower() > enough or effort.is_over:
                 break
         lower = self.lower()
@@ -798,13 +762,13 @@ class Branching:
             bound_seconds=min(lower, self.limit),
             assignment=self._found,
             is_done=not np.isfinite(lower),
-            is_stuck=self.waiting.least() >= self.limit,
+            is_stuck=self._least() >= self.limit,
         )
 
     def push(self, region: Region) -> None:
         """Let a region wait, unless nothing below the limit can be in it."""
         if region.lower < self.limit and not region.box.is_empty():
-            self.waiting.push(region, region.lower)
+            heapq.heappush(self.waiting, (region.lower, next(self._numbers), region))
 
     def _look_into(self, region: Region) -> None:
         """Bound a region, or settle or split it if that is done."""
@@ -890,7 +854,7 @@ class Branching:
 
         While many loads are open they are not all packed, nor to the end.
         """
-        effort, turns = (SETS_FEW, PACKING_TURNS_OPEN) if is_open else (SETS_MOST, sys.maxsize)
+        effort, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
         slack_ratio = PACKING_SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
@@ -970,7 +934,7 @@ class Branching:
         Raises:
             TooManyError: if there are too many patterns.
         """
-        effort = self._effort.part(PATTERN_UNITS)
+        effort = self._effort.part(TURN_UNITS)
         try:
             return self._is_swept(region, bounded, limit, effort)
         finally:

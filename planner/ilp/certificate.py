@@ -31,7 +31,7 @@ from planner.ilp.settings import (
     CUTOFF_EASING,
     FINE_ROUNDING,
     FITTING_UNITS,
-    PREPARED_AT_ONCE,
+    INSTANCES_KEPT,
     PROOF_TOLERANCE,
     RUNNERS_UP,
     SCREENED_AT_ONCE,
@@ -102,14 +102,8 @@ def group_of(state: State, best: Best, *, as_found: bool = False) -> Group:
 
 
 def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
-    """Return the simplest assignment with the same step that is found in time."""
-    simplest = tidied(
-        instance,
-        best.assignment,
-        choices=(state.choices, state.edges),
-        solver=state.solver,
-        seconds=state.seconds_left,
-    )
+    """Return the simplest assignment with the same step that is found."""
+    simplest = tidied(instance, best.assignment, choices=(state.choices, state.edges))
     if instance.least_blocks > 1:
         # tidying knows virtual stages by their bounds: what they cost is said by their price alone
         priced = repriced(state, best.index, instance, simplest)
@@ -161,8 +155,8 @@ def shortfalls(state: State) -> tuple[Shortfall, ...]:
     for place, index in enumerate(sample):
         if len(found) >= SHORTFALLS and state.seconds_left <= 0.0:
             break
-        if place % PREPARED_AT_ONCE == 0:
-            state.pricing.prepare(sample[place : place + PREPARED_AT_ONCE])
+        if place % INSTANCES_KEPT == 0:
+            state.pricing.prepare(sample[place : place + INSTANCES_KEPT])
         found.append((least_memory_bytes(state.pricing.instance(index)), index))
     closest = [_shortfall(state, *least) for least in sorted(found)[:SHORTFALLS]]
     return tuple(sorted(closest, key=lambda s: s.required_bytes - s.capacity_bytes))
@@ -206,12 +200,12 @@ def search_parts(
     seconds: float,
     cutoff_seconds: float | None = None,
     group_count: int = 1,
-    only_whether: bool = False,
+    is_any_welcome: bool = False,
 ) -> Found | NotFound:
     """Return the best of all `parts`, searched one after another within `seconds`.
 
     Groups of other degrees than the best's are asked of each part whole, without what is known of
-    others. Where it is asked `only_whether` there is a plan, the first answers it.
+    others. Where any plan is welcome, the first is the answer.
     """
     deadline = time.perf_counter() + seconds
     answers: list[Found | NotFound] = []
@@ -220,7 +214,7 @@ def search_parts(
         share = max(deadline - time.perf_counter(), 0.0) / (len(parts) - place)
         timed = limits.model_copy(update={"solver_seconds": min(share, limits.solver_seconds)})
         answer = search(timed, cutoff) if share > 0.0 else _unasked()
-        if only_whether and isinstance(answer, Found):
+        if is_any_welcome and isinstance(answer, Found):
             return answer
         answers.append(answer)
         if isinstance(answer, Found) and group_count == 1:

@@ -70,8 +70,6 @@ from planner.ilp.settings import (
     CUTS_TRIED_FIRST,
     MOVE_CELLS,
     ROUNDING,
-    SORTED_MARKS,
-    SORTED_MARKS_EACH,
     WALK_CELLS,
 )
 from planner.ilp.stage_loads import Load, everywhere, load_weights
@@ -346,7 +344,7 @@ class Moves:
 def different(codes: Integers) -> tuple[Integers, Integers]:
     """Return the different ones of codes that are not negative, in order, and the place of each."""
     most = int(codes.max(initial=0))
-    if most >= min(SORTED_MARKS, SORTED_MARKS_EACH * len(codes)):
+    if most >= WALK_CELLS:
         names, places = np.unique(codes, return_inverse=True)
         return names, places
     marks = np.zeros(most + 1, dtype=bool)

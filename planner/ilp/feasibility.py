@@ -27,7 +27,8 @@ always more than what there is, and it is known which of the two memories it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -45,7 +46,7 @@ from planner.ilp.settings import (
     NEVER,
     ROUNDING,
     SHORTFALL_TOLERANCE,
-    TIGHTNESS_MEMORY_SHARE,
+    TIE_WEIGHT,
     UNITS_PER_LOOK,
 )
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
@@ -117,7 +118,7 @@ class Room:
         knapsack = self.knapsack
         if further_bytes:
             knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
-        most = 1.0 + 2.0 * TIGHTNESS_MEMORY_SHARE  # more than any packing that fits costs
+        most = 1.0 + 2.0 * TIE_WEIGHT  # more than any packing that fits costs
         found = least_cost(knapsack, held, upper=most, will_do=most)
         return found.lower >= most * (1.0 - ROUNDING) if found.counts is None else found.counts
 
@@ -144,9 +145,7 @@ def _shares(instance: Instance) -> list[Floats]:
     """
     device = np.maximum(instance.capacity_bytes - instance.stage_bytes, 1.0)[:, None]
     host = np.maximum(instance.host_capacity_bytes, 1.0)[:, None]
-    return [
-        kind.host / host + TIGHTNESS_MEMORY_SHARE * kind.memory / device for kind in instance.kinds
-    ]
+    return [kind.host / host + TIE_WEIGHT * kind.memory / device for kind in instance.kinds]
 
 
 def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
@@ -346,24 +345,13 @@ def _assignment(
     return assignment if fits(instance, evaluate(instance, assignment)) else None
 
 
-_Added = Callable[[float], float | None]
-"""Returns how much of the added bytes a plan with them takes, None where none was found."""
-
-
 def least_host_bytes(instance: Instance, *, effort: Effort) -> float | None:
     """Return the least host bytes of the fullest share with which a plan is found, to a per cent.
 
     None where none is found with the effort, however much there is.
     """
-    own = instance.host_capacity_bytes
-
-    def taken(added: float) -> float | None:
-        found = _evaluated(replace(instance, host_capacity_bytes=own + added), effort)
-        return None if found is None else float((found.host_bytes - own).max())
-
     most = _most_bytes(instance, "host")
-    first = taken(most)
-    return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
+    return _least_bytes(instance, "host_capacity_bytes", "host_bytes", most=most, effort=effort)
 
 
 def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
@@ -371,26 +359,32 @@ def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
 
     Host memory is taken to be boundless. None where no plan is found with the effort.
     """
-    own = instance.capacity_bytes
-    roomy = replace(
-        instance, host_capacity_bytes=instance.host_capacity_bytes + _most_bytes(instance, "host")
-    )
-
-    def taken(added: float) -> float | None:
-        found = _evaluated(replace(roomy, capacity_bytes=own + added), effort)
-        return None if found is None else float((found.memory_bytes - own).max())
-
-    first = taken(_most_bytes(instance, "memory") + _most_bytes(instance, "transient"))
-    return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
+    host = instance.host_capacity_bytes + _most_bytes(instance, "host")
+    roomy = replace(instance, host_capacity_bytes=host)
+    most = _most_bytes(instance, "memory") + _most_bytes(instance, "transient")
+    return _least_bytes(roomy, "capacity_bytes", "memory_bytes", most=most, effort=effort)
 
 
-def _halved(taken: _Added, low: float, high: float, instance: Instance) -> float:
-    """Return the least added bytes above `low` that are found to be enough, to a per cent."""
-    while high - low > SHORTFALL_TOLERANCE * max(high, float(instance.capacity_bytes.max())):
+def _least_bytes(
+    instance: Instance, limit: str, taken: str, *, most: float, effort: Effort
+) -> float | None:
+    """Return the least of a limit on the fullest rank with which a plan is found, halving `most`.
+
+    `limit` is of the instance, `taken` what an evaluation has of it.
+    """
+    own, low, high = getattr(instance, limit), 0.0, math.inf
+    middle = most
+    device = float(instance.capacity_bytes.max())
+    while math.isinf(high) or high - low > SHORTFALL_TOLERANCE * max(high, device):
+        found = _evaluated(replace(instance, **{limit: own + middle}), effort)
+        if found is None and math.isinf(high):
+            return None
+        if found is None:
+            low = middle
+        else:
+            high = float((getattr(found, taken) - own).max())
         middle = (low + high) / 2.0
-        found = taken(middle)
-        low, high = (middle, high) if found is None else (low, found)
-    return high
+    return float(own.max()) + high
 
 
 def _evaluated(instance: Instance, effort: Effort) -> Evaluation | None:

@@ -1,13 +1,9 @@
 """Frontier: the open configurations of a search, and what it knows besides.
 
-Line: configurations that nobody has looked into, by their keys, taken from the front.
-
-A search has them by the hundred thousand, so that they stand in arrays. Those that were taken out
-of turn stay where they are until they come to the front: `stages` says who still waits.
-
 Frontier: the configurations of a search by the best lower bound known of each.
 
-They wait in a heap, the least key first. A key only ever rises: first the bound without memory,
+They wait in a heap, the least key first; those that nobody has looked into, of which a search has
+them by the hundred thousand, in an array. A key only ever rises: first the bound without memory,
 then the one with memory for many at once, then that of the configuration alone, then what a solve
 below a cutoff has proven. What is best is kept by group of degrees, so that several different plans
 can be asked for at once.
@@ -20,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -37,69 +33,14 @@ from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
 from planner.ilp.settings import (
     FINE_ROUNDING,
     PROOF_TOLERANCE,
-    ROWS_AT_ONCE,
 )
 
 Stages = NDArray[np.int8]
 
 
-@dataclass(slots=True)
-class Line:
-    """Configurations that wait at a `stage`; `stages` [configurations] are where all are.
-
-    `keys` and `indices` [places] are in the order of keys, and of indices where keys are equal.
-    """
-
-    keys: Floats
-    indices: Integers
-    stages: Stages
-    stage: int
-
-    def waiting(self) -> Integers:
-        """Return the configurations that wait here, without those that went elsewhere."""
-        found: Integers = self.indices[self.stages[self.indices] == self.stage]
-        return found
-
-    def head(self) -> tuple[float, int] | None:
-        """Return the least key with its configuration, None where nobody waits."""
-        start = 0
-        while start < len(self.keys) and self.stages[self.indices[start]] != self.stage:
-            start += 1
-        self._drop(start)
-        return (float(self.keys[0]), int(self.indices[0])) if len(self.keys) else None
-
-    def take(self, most: int, *, below: float, up_to: float = float("inf")) -> list[int]:
-        """Remove and return up to `most` with keys below one number, and up to another."""
-        end = min(np.searchsorted(self.keys, below), np.searchsorted(self.keys, up_to, "right"))
-        waiting = np.flatnonzero(self.stages[self.indices[:end]] == self.stage)[:most]
-        found: list[int] = self.indices[waiting].tolist()
-        self._drop(int(waiting[-1]) + 1 if len(found) else int(end))
-        return found
-
-    def join(self, keys: Floats, indices: Integers) -> None:
-        """Let some more wait, each at its place."""
-        keys, indices = np.concatenate([self.keys, keys]), np.concatenate([self.indices, indices])
-        order = np.lexsort((indices, keys))
-        self.keys, self.indices = keys[order], indices[order]
-
-    def _drop(self, count: int) -> None:
-        self.keys, self.indices = self.keys[count:], self.indices[count:]
-
-
-def line_of(keys: Floats, stages: Stages, stage: int) -> Line:
-    """Return a line of all configurations with finite keys [configurations]."""
-    order = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
-    return Line(keys=keys[order], indices=order, stages=stages, stage=stage)
-
-
-Refine = Callable[[list[int]], tuple[list[int], list[float]]]
-"""Says for some configurations, and maybe for others, what their better keys are."""
-
-
 class Stage(IntEnum):
     """How far a configuration has been looked into."""
 
-    ROUGH = -1
     QUICK = 0
     SCREENED = 1
     BOUNDED = 2
@@ -119,15 +60,14 @@ class Best:
 class Frontier:
     """Keys of all configurations, and the best plans of `group_count` groups within a cutoff.
 
-    `groups` says which configurations have the same degrees, [configurations]. Where `keys` are
-    rough, `refine` makes them quick bounds.
+    `groups` says which configurations have the same degrees, [configurations]. `_unseen` are those
+    that nobody has looked into, the least key first; `stages` says which of them still wait.
     """
 
     keys: list[float]
     groups: Sequence[int]
     cutoff_seconds: float = float("inf")
     group_count: int = 1
-    refine: Refine | None = None
     stages: Stages = field(init=False)
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
@@ -135,16 +75,13 @@ class Frontier:
     closed_groups: set[int] = field(default_factory=set)
     _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
-    _quick: Line = field(init=False)
-    _rough: Line = field(init=False)
+    _unseen: Integers = field(init=False)
 
     def __post_init__(self) -> None:
-        """Order the keys; those that nobody has looked into wait apart."""
-        first, keys = Stage.QUICK if self.refine is None else Stage.ROUGH, np.array(self.keys)
-        self.stages = np.full(len(keys), first, dtype=np.int8)
-        all_keys, none = line_of(keys, self.stages, first), line_of(keys[:0], self.stages, first)
-        self._quick, self._rough = (all_keys, none) if self.refine is None else (none, all_keys)
-        self._quick.stage = Stage.QUICK
+        """Order the keys."""
+        keys = np.array(self.keys)
+        self.stages = np.full(len(keys), Stage.QUICK, dtype=np.int8)
+        self._unseen = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
 
     @property
     def open_count(self) -> int:
@@ -152,8 +89,7 @@ class Frontier:
         waits = np.zeros(len(self.keys), dtype=bool)
         waits[[index for key, index in self._heap if key >= self.keys[index]]] = True
         waits[list(self._taken)] = False
-        for line in (self._quick, self._rough):
-            waits[line.waiting()] = True
+        waits[self._unseen[self.stages[self._unseen] == Stage.QUICK]] = True
         return int(np.count_nonzero(np.array(self.keys)[waits] < self.limit_seconds()))
 
     def ranked(self) -> list[Best]:
@@ -226,7 +162,7 @@ class Frontier:
             if self._heap and self._heap[0] == head:
                 heapq.heappop(self._heap)
             else:
-                self._quick.take(1, below=limit)
+                self._unseen = self._unseen[1:]
             if key < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
                 return head
         return None
@@ -235,36 +171,21 @@ class Frontier:
         """Return the least key that waits; what was taken, or waits under a higher key, goes."""
         while self._heap and self._is_stale(*self._heap[0]):
             heapq.heappop(self._heap)
-        quick = self._quick_head()
-        if quick is None:
+        first = self._first_unseen()
+        if first is None:
             return self._heap[0] if self._heap else None
-        return min(quick, self._heap[0]) if self._heap else quick
+        return min(first, self._heap[0]) if self._heap else first
 
-    def _quick_head(self) -> tuple[float, int] | None:
-        """Return the least key that nobody has looked into, with no rough one below it."""
-        while True:
-            quick, rough = self._quick.head(), self._rough.head()
-            least = float("inf") if quick is None else quick[0]
-            if rough is None or rough[0] >= min(least, self.limit_seconds()):
-                return rough if quick is None else quick
-            self._refine_rough()
-
-    def _refine_rough(self) -> None:
-        """Replace the least rough keys below the limit by quick ones."""
-        assert self.refine is not None  # noqa: S101 - else nothing is rough
-        some = self._rough.take(ROWS_AT_ONCE, below=self.limit_seconds())
-        found, quick = map(np.array, self.refine(some))
-        is_rough = self.stages[found] == Stage.ROUGH
-        found, quick = found[is_rough], quick[is_rough]
-        keys = np.maximum([self.keys[index] for index in found.tolist()], quick)
-        self._raise(found.tolist(), keys)
-        self.stages[found] = Stage.QUICK
-        matters = np.isfinite(keys)
-        self._quick.join(keys[matters], found[matters])
-
-    def _raise(self, indices: Sequence[int], keys: Floats) -> None:
-        for index, key in zip(indices, keys.tolist(), strict=True):
-            self.keys[index] = key
+    def _first_unseen(self) -> tuple[float, int] | None:
+        """Return the least key that nobody has looked into."""
+        place = 0
+        while place < len(self._unseen) and self.stages[self._unseen[place]] != Stage.QUICK:
+            place += 1
+        self._unseen = self._unseen[place:]
+        if not len(self._unseen):
+            return None
+        index = int(self._unseen[0])
+        return self.keys[index], index
 
     def _is_stale(self, key: float, index: int) -> bool:
         """Return whether a configuration was taken, or waits under a higher key, since."""
@@ -275,12 +196,9 @@ class Frontier:
 
     def pop_quick(self, most: int) -> list[int]:
         """Return up to `most` further configurations that nobody has looked into, in key order."""
-        limit = self.limit_seconds()
-        found: list[int] = []
-        while len(found) < most and (head := self._quick_head()) is not None and head[0] < limit:
-            rough = self._rough.head()
-            up_to = limit if rough is None else rough[0]
-            found += self._quick.take(most - len(found), below=limit, up_to=up_to)
+        unseen, limit = self._unseen[self.stages[self._unseen] == Stage.QUICK], self.limit_seconds()
+        found = [index for index in unseen[:most].tolist() if self.keys[index] < limit]
+        self._unseen = unseen[len(found) :]
         return found
 
     def quick_of(self, indices: Iterable[int]) -> list[int]:

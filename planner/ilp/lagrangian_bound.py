@@ -69,7 +69,7 @@ from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
     FINE_ROUNDING,
-    HOST_PRICES,
+    MEMORY_PRICES,
     ROUNDING,
     TIGHTENING_PROGRESS,
 )
@@ -516,7 +516,7 @@ def fit_chain(instance: Instance) -> PricedChain:
     For any ratio of the two prices, a rank that keeps both limits keeps their priced sum.
     """
     host = max(float(instance.host_capacity_bytes.max()), 1.0)
-    ratios = HOST_PRICES * float(instance.capacity_bytes.max()) / host
+    ratios = MEMORY_PRICES * float(instance.capacity_bytes.max()) / host
     return memory_chain(instance, ratios)
 
 

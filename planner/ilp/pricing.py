@@ -30,11 +30,8 @@ from planner.cost.configuration import (
 )
 from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.batched_bounds import (
-    RoughPrices,
     memory_bounds,
     quick_bounds,
-    rough_bounds,
-    rough_choices,
 )
 from planner.ilp.batched_chains import picked, ranks_of
 from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, Sheet, SpentSheet
@@ -130,7 +127,6 @@ class Pricing:
         self._problem = problem
         self._configurations = configurations
         self._each_kind = _EachKind(problem, configurations)
-        self._given = tuple(choices)
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         self._plain = _plain_choices(choices, edges)
@@ -153,30 +149,6 @@ class Pricing:
         self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._fills: Floats = np.full(len(configurations), np.nan)
 
-    def rough_bounds(self) -> Floats:
-        """Return a lower bound of every configuration's step at little cost, [configurations].
-
-        Of those that differ by their turns, the most hide the most: theirs are bounds of all.
-        """
-        choices = rough_choices(self._given)
-        most_turns = np.lexsort((self._configurations.turns, self._bytes_of))
-        last = np.searchsorted(self._bytes_of[most_turns], np.arange(len(self._bytes_first)) + 1)
-        members = most_turns[last - 1]
-        prices = RoughPrices.together(
-            [
-                RoughPrices.of(self._each_kind.spent(part, choices))
-                for part in np.array_split(members, -(-len(members) // ROWS_AT_ONCE))
-            ]
-        )
-        every = np.arange(len(self._configurations))
-        blocks = np.array_split(every, -(-len(every) // ROWS_AT_ONCE))
-        return np.concatenate(
-            [
-                rough_bounds(prices, picked(self._coarse, self._shape_of[b], self._bytes_of[b]))
-                for b in blocks
-            ]
-        )
-
     def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
         """Return lower bounds of the step without memory, [indices], or of all configurations."""
         count = len(self._configurations)
@@ -193,11 +165,6 @@ class Pricing:
                 if skips_checkpointing(self._problem.job, schedule):
                     bounds[self._configurations.pipeline_schedule == schedule] = np.inf
         return bounds[asked]
-
-    def quick_bounds_of_alike(self, indices: Sequence[int]) -> tuple[list[int], list[float]]:
-        """Return all that has the prices of some configurations, with its quick bounds."""
-        alike_priced = self.priced_alike(indices)
-        return alike_priced, self.quick_bounds(alike_priced).tolist()
 
     def memory_bounds(
         self,
@@ -348,7 +315,6 @@ class PricedSpace:
         is_part = job.framework is not None  # of a framework's space: all layers offload the same
         self.choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
         self.edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
-        self.is_large = len(self.configurations) > ROWS_AT_ONCE
 
     @cached_property
     def pricing(self) -> Pricing:
@@ -362,8 +328,8 @@ class PricedSpace:
 
     @cached_property
     def bounds(self) -> Floats:
-        """Return lower bounds of all steps without memory, rough ones where they are many."""
-        return self.pricing.rough_bounds() if self.is_large else self.pricing.quick_bounds()
+        """Return lower bounds of all steps without memory."""
+        return self.pricing.quick_bounds()
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:

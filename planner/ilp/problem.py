@@ -77,11 +77,10 @@ class Groups:
 
 
 class Wanted(Enum):
-    """What a search is asked for: the fastest plan, any with a bound, or whether there is one."""
+    """What a search is asked for: the fastest plan, or any, for which it has no bound."""
 
     FASTEST = auto()
     ANY = auto()
-    WHETHER = auto()
 
 
 class TooManyError(Exception):

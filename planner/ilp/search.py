@@ -60,10 +60,9 @@ from planner.ilp.problem import (
     Wanted,
 )
 from planner.ilp.settings import (
-    ASKED_SHARE_RATIO,
     CUTOFF_EASING,
     FITTING_UNITS,
-    PREPARED_AT_ONCE,
+    INSTANCES_KEPT,
     PROGRESS_SECONDS,
     PROOF_TOLERANCE,
     ROWS_AT_ONCE,
@@ -196,8 +195,8 @@ def search(
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
     The same request gives the same answer, but for what a time limit cuts short. Whoever takes any
-    plan gets the first; where it is only asked whether there is one, it has no bound. With
-    `cutoff_seconds`, slower plans do not count. The best of each of `groups` is asked for.
+    plan gets the first, without a bound. With `cutoff_seconds`, slower plans do not count. The best
+    of each of `groups` is asked for.
 
     Raises:
         SolverError: if the solver fails.
@@ -209,14 +208,13 @@ def search(
         return NotFound(configurations_total=0, refused=listed.refused, shortfalls=(), proven=True)
     pricing = space.pricing
     cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
-    is_any_welcome, is_whether = wanted is not Wanted.FASTEST, wanted is Wanted.WHETHER
+    is_any_welcome = wanted is Wanted.ANY
     state = State(
         problem=problem,
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
             keys=_first_keys(space, wanted, groups).tolist(),
-            refine=pricing.quick_bounds_of_alike if space.is_large and not is_whether else None,
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=groups.count,
@@ -229,7 +227,7 @@ def search(
         groups=groups,
         enough_seconds=groups.enough_seconds,
     )
-    if is_whether and cutoff_seconds is None:
+    if is_any_welcome:
         look_for_any(state, _fit)
     is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
     if is_refined and not is_any_welcome:
@@ -250,7 +248,7 @@ def search(
 
 def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups) -> Floats:
     """Return bounds of all steps, 0 where these are no use, inf of the group that is known."""
-    if wanted is Wanted.WHETHER:
+    if wanted is Wanted.ANY:
         return np.zeros(len(space.configurations))
     if groups.known is None:
         return space.bounds
@@ -263,7 +261,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told, is_asked = 0.0, is_any_welcome
     frontier = state.frontier
-    while (least := (first := frontier.pop()) or frontier.pop_waiting()) is not None:
+    while (least := frontier.pop() or frontier.pop_waiting()) is not None:
         key, index = least
         is_enough = (is_any_welcome and frontier.best) or state.is_close_enough(key)
         if state.seconds_left <= 0.0 or is_enough:
@@ -278,14 +276,12 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if on_progress is not None and now - told > PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
-        if not is_asked and state.is_past(ASKED_SHARE_RATIO) and not frontier.best:
+        if not is_asked and state.is_past(TOLD_SHARE_RATIO) and not frontier.best:
             is_asked = True
             frontier.push(index, key)
             look_for_any(state, _fit)
-        elif is_any_welcome and first is not None and frontier.stages[index] >= Stage.BOUNDED:
-            frontier.wait(index, key)
         else:
-            _refine_one(state, index, is_any_welcome=is_any_welcome)
+            _refine_one(state, index)
     return True
 
 
@@ -311,17 +307,11 @@ def _settle(state: State, key: float) -> bool:
     return key >= state.enough_seconds
 
 
-def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
-    """Take a configuration one stage further.
-
-    Where any plan will do, however slow, a closer bound is no use.
-    """
-    frontier = state.frontier
-    stage = frontier.stages[index]
+def _refine_one(state: State, index: int) -> None:
+    """Take a configuration one stage further."""
+    stage = state.frontier.stages[index]
     if stage == Stage.QUICK:
         _dive(state, _screen(state, index))
-    elif stage == Stage.SCREENED and is_any_welcome and not np.isfinite(frontier.limit_of(index)):
-        _fit(state, index, state.effort(float("inf")))
     elif stage == Stage.SCREENED:
         _bound(state, index)
     else:
@@ -405,7 +395,7 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
 def _instance(state: State, index: int) -> Instance:
     """Return a screened configuration's instance; those that will be asked for are priced too."""
     if not state.pricing.is_at_hand(index):
-        others = state.frontier.next_indices(PREPARED_AT_ONCE, Stage.SCREENED)
+        others = state.frontier.next_indices(INSTANCES_KEPT, Stage.SCREENED)
         state.pricing.prepare([index, *others])
     return state.pricing.instance(index)
 

@@ -33,30 +33,27 @@ PROGRAM_TIGHTENINGS = (0.0, 1e-9, 1e-7, 1e-5)
 """How limits of memory are tightened in turn, where a solver's tolerance let a plan past."""
 CANONICAL_EASING = 1e-10
 """Plans whose steps are as close are alike in all but form."""
-AT_MEMORY_LIMIT = 1.0 - 1e-4
-"""A rank that takes more than this of a limit has to be simplified within it."""
+TIE_WEIGHT = 1e-3
+"""Of what decides only between choices that are else alike."""
 
 # --- prices on which bounds are taken: powers of two, as the best lies within a factor of two ---
 
-MEMORY_PRICES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-HOST_PRICES = np.array([0.0, *(2.0**e for e in range(-4, 7))])
+MEMORY_PRICES = np.array([0.0, *(2.0**e for e in range(-6, 7))])
 
 # --- the loop over configurations ---
 
 SCREENED_AT_ONCE = 256
 """To begin with: twice as many each time once there is a limit, which all below it have to pass."""
-PREPARED_AT_ONCE = 64
-"""Configurations whose costs are looked up together."""
 TURN_UNITS = 250_000.0
-"""Work of a configuration's first turn of branch and bound; each further one has twice as much."""
+"""Work of a configuration's first turn of branch and bound, each further one of which has twice as
+much, and of the patterns of one set of plans."""
 TURN_NODES = 500
 """The same for programs, in nodes of the solver's tree."""
 FITTING_UNITS = 1_000_000.0
 """Work of looking for any plan, and the most of a turn."""
-ASKED_SHARE_RATIO = 0.5
-"""Of a search's time, after which any plan is looked for where none is known."""
 TOLD_SHARE_RATIO = 0.25
-"""The same of telling of the best plan, though it is not proven to be."""
+"""Of a search's time, after which the best plan is told of, though it is not proven to be. Where
+none is known, any plan is looked for then."""
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 RUNNERS_UP = 4
@@ -71,14 +68,14 @@ CONFIGURATIONS_KEPT = 2
 FEW_KEPT = 12
 """Measures, levels and choices of a configuration, and of the ones before it."""
 INSTANCES_KEPT = 96
+"""As many are priced together."""
 PRICES_KEPT = 1536
 """18 kB each for two kinds of blocks."""
 
 # --- bounds of many configurations in arrays ---
 
 ROWS_AT_ONCE = 8192
-"""Configurations that are bounded, screened or priced at once; of more there are rough bounds
-before."""
+"""Configurations that are bounded, screened or priced at once."""
 RANK_GROUPS = 3
 COMPARED_CHOICES = 4
 LEVEL_RISES = 24
@@ -92,25 +89,19 @@ LEAN_TRANSIENTS = 8
 """Limits of transients under which choices are tried where nothing fits otherwise."""
 LEAN_CUT_RATIOS = (0.0, 0.25, 1.0, 4.0)
 """What all of a host's memory is worth beside all of a device's, where cuts are to need little."""
-TIGHTNESS_MEMORY_SHARE = 1e-3
 
 # --- one rank: knapsacks and patterns ---
 
 SETS_MOST = 4000
 """Sets of layers that are looked at under one largest transient, as they are compared."""
 SETS_FEW = 300
-"""The same where a bound alone, or any good packing, will do."""
-COMPARED_FROM = 128
-"""Sets of layers from which on those that others beat are left out."""
-DOMINANCE_BLOCK = 1024
+"""The same where a bound alone, or any good packing, will do; from here on sets that others beat
+are left out."""
 PATTERN_UNITS_PER_SET = 0.5
 PATTERN_UNITS_PER_PAIR = 0.0005
 
 # --- loads and cut points ---
 
-SORTED_MARKS = 4_000_000
-SORTED_MARKS_EACH = 64
-"""Sorting is quicker where codes are few of many."""
 MOVE_CELLS = 10_000_000
 WALK_CELLS = 1_000_000
 CELLS_AT_ONCE = 1 << 18
@@ -131,10 +122,9 @@ REGION_REACH_FIRST = 0.001
 REGION_WIDTH_LEAST = 1e-6
 PLANE_ROUNDS = 12
 PACKING_ROUNDS = 4
-"""Steps of the weights between packings of certain loads; of open ones there is one."""
+"""Steps of the weights between packings of certain loads; of open ones there is one. As often are
+the loads packed that set a bound while many are open."""
 PACKING_SLACK_OPEN = 0.1
-PACKING_TURNS_OPEN = 5
-PATTERN_UNITS = 300_000.0
 UNITS_PER_LOOK = 1000.0
 
 # --- programs and simplest plans ---
@@ -143,8 +133,6 @@ PROGRAM_NODES = 20_000
 PROGRAM_UNITS_PER_TERM = 7.0
 """It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores: what is
 left of the user's time has to be enough for that."""
-CANONICAL_SIMPLER = 16
-CANONICAL_WEIGHT = 1e-3
 CANONICAL_POWER = 1.618033988749895
 """No few powers of whole numbers to the golden ratio add up alike, so that ties have one winner."""
 
@@ -154,5 +142,3 @@ SIMPLE_UNITS_PER_SECOND = 100_000.0
 """Work of looking for it in all configurations together, for each second that a job may take."""
 SIMPLE_LOOK_UNITS = 30_000.0
 """The most of a first look into a set of plans."""
-SIMPLE_SET_UNITS = 2000.0
-"""What bounds and heuristic of a set take."""

@@ -37,15 +37,15 @@ from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assign
 from planner.ilp.incumbent import cut_anew
 from planner.ilp.instance import Assignment, Instance, evaluate, evaluate_uniform, fits
 from planner.ilp.lagrangian_bound import objective_bounds
-from planner.ilp.milp import SolverName, default_solver, strategy_of
+from planner.ilp.milp import strategy_of
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Effort, Group, Problem
 from planner.ilp.settings import (
     PROOF_TOLERANCE,
     ROWS_AT_ONCE,
     SIMPLE_LOOK_UNITS,
-    SIMPLE_SET_UNITS,
     SIMPLE_UNITS_PER_SECOND,
+    UNITS_PER_LOOK,
 )
 from planner.schema.job import Job
 from planner.schema.plan import Prediction
@@ -81,17 +81,13 @@ def simplest(
     fastest: Group,
     limit_seconds: float,
     seconds: float,
-    solver: SolverName | None = None,
     price: Price = predict,
 ) -> Simple:
     """Return the simplest plan of several parts of a space whose step is within a limit.
 
     `fastest` is what it is compared with first. Of equally simple plans one that is faster by no
     more than the gap that the job accepts is not looked for. Plans count by what they are priced
-    at, while bounds and programs know of closed forms alone.
-
-    Raises:
-        SolverError: if the solver fails.
+    at, while bounds know of closed forms alone.
     """
     if seconds <= 0.0:
         return Simple(
@@ -113,7 +109,6 @@ def simplest(
             most=SIMPLE_UNITS_PER_SECOND * min(p.job.limits.solver_seconds for p in problems),
             deadline=time.perf_counter() + seconds,
         ),
-        solver=solver or default_solver(),
         price=price,
     )
     parts = [part for problem in problems if (part := _part(problem)) is not None]
@@ -145,16 +140,10 @@ class _Quest:
     accepted_ratio: float
     best: _Best
     effort: Effort
-    solver: SolverName
     price: Price
     open_complexities: list[int] = field(default_factory=list)
     is_faster_open: bool = False
     is_cut_short: bool = False
-
-    @property
-    def seconds_left(self) -> float:
-        """Return the seconds until the time is over."""
-        return self.effort.deadline - time.perf_counter()
 
     def leave_open(self, complexity: int) -> None:
         """Take note that there may be a better plan of a complexity."""
@@ -219,18 +208,16 @@ class _Part:
 
     def _bound(self, own: int, quest: _Quest) -> None:
         """Bound those of `own` techniques, and with them those of more, where they are not many."""
-        limit, pricing = quest.limit_of(own), self.space.pricing
+        limit = quest.limit_of(own)
         near = np.flatnonzero((self.own >= own) & (self.space.bounds < limit))
         most = max(own, quest.best.complexity)
         if np.count_nonzero(self.own[near] <= most) > ROWS_AT_ONCE:
             most = own
         near = near[self.own[near] <= most]
-        if self.space.is_large:
-            self.keys[near] = pricing.quick_bounds(near.tolist())
-            near = near[self.keys[near] < limit]
         if len(near):
             limits = np.full(len(near), limit).tolist()
-            self.keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
+            bounds = self.space.pricing.memory_bounds(near.tolist(), limit_seconds=limits)
+            self.keys[near] = bounds
         near = near[np.argsort(self.keys[near], kind="stable")]
         for counted in range(own, most + 1):
             self.bounded[counted] = near[self.own[near] == counted].tolist()
@@ -562,13 +549,7 @@ class _TechniqueSearch:
         part, quest = self.part, self.quest
         if found.step_seconds >= quest.limit_of(int(part.own[index]) + _counted(found.used)):
             return True
-        canonical = tidied(
-            found.instance,
-            found.assignment,
-            choices=(part.choices, part.edges),
-            solver=quest.solver,
-            seconds=quest.seconds_left,
-        )
+        canonical = tidied(found.instance, found.assignment, choices=(part.choices, part.edges))
         tried: Iterable[Assignment] = (canonical, found.assignment)
         if found.instance.has_several_parts:
             row = part.space.configurations.row(index)
@@ -588,7 +569,7 @@ class _TechniqueSearch:
                 return known
         if self.quest.effort.is_over:
             return _Outcome.OPEN
-        self.quest.effort.spend(SIMPLE_SET_UNITS)
+        self.quest.effort.spend(UNITS_PER_LOOK)
         instance = self.part.instance_of(index, allowed)
         cuts = None if _UNEVEN in allowed else self.part.cuts(index)
         if instance is None:

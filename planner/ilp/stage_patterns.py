@@ -31,25 +31,21 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.settings import (
-    COMPARED_FROM,
-    DOMINANCE_BLOCK,
+    CELLS_AT_ONCE,
     FINE_ROUNDING,
     NEVER,
     PATTERN_UNITS_PER_PAIR,
     PATTERN_UNITS_PER_SET,
     ROUNDING,
+    SETS_FEW,
     UNITS_PER_TURN,
 )
 
-Words = npt.NDArray[np.uint64]
-
-_BITS = 64
 _TIMES = 3  # measures, of which the first are sums of seconds
 
 
@@ -60,80 +56,38 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
     one that is not kept beats nothing. The first three measures are equal if they differ by
     rounding. `check` is called now and then, and may raise.
     """
-    least = measures + _slack(measures, _TIMES)[:, None]
-    if check is not None:
-        check()
-    kept = [np.zeros(0, dtype=np.int64)]
-    for start in range(0, measures.shape[1], DOMINANCE_BLOCK):
-        block = np.arange(start, min(start + DOMINANCE_BLOCK, measures.shape[1]))
-        for earlier in kept:
-            if check is not None:
-                check()
-            block = block[~_beats(measures[1:, earlier], least[1:, block]).any(axis=1)]
-        own = _beats(measures[1:, block], least[1:, block])
-        kept.append(block[_first_of_bits(own)])
-    return np.concatenate(kept)
-
-
-def _slack(measures: Floats, eased: int) -> Floats:
-    """Return what rounding may make of the first measures, [measures]."""
     scale = np.abs(measures).max(axis=1, initial=0.0)
-    return np.where(np.arange(len(measures)) < eased, FINE_ROUNDING * scale, 0.0)
+    scale[_TIMES:] = 0.0
+    eased = measures + FINE_ROUNDING * scale[:, None]
+    kept = np.zeros(0, dtype=np.int64)
+    width = max(CELLS_AT_ONCE // max(measures.shape[1], 1), 1)
+    for start in range(0, measures.shape[1], width):
+        if check is not None:
+            check()
+        block = np.arange(start, min(start + width, measures.shape[1]))
+        block = block[~_beat(measures, kept, eased, block).any(axis=0)]
+        kept = np.concatenate([kept, block[_first_of(_beat(measures, block, eased, block))]])
+    return kept
 
 
-def _first_of_bits(no_worse: Words) -> Integers:
-    """Return the columns that no earlier one of those returned is no worse than, [columns].
+def _beat(measures: Floats, some: Integers, eased: Floats, others: Integers) -> Booleans:
+    """Return which of `some` columns are no more than which others, but in the first measure.
 
-    `no_worse` [columns, words] are sets as bits.
+    Shape [some, others]; earlier ones are no more in the first.
     """
-    count = len(no_worse)
-    earlier = np.concatenate([np.zeros_like(no_worse[:1]), _prefixes(np.arange(count))[1:count]])
-    beaten_by = no_worse & earlier
-    kept = ~beaten_by.any(axis=1)
-    open_ones = ~kept & ~(beaten_by & _bits(kept)).any(axis=1)
-    for column in np.flatnonzero(open_ones).tolist():
-        kept[column] = not (beaten_by[column] & _bits(kept)).any()
+    found = np.ones((len(some), len(others)), dtype=bool)
+    for own, most in zip(measures[1:, some], eased[1:, others], strict=True):
+        found &= own[:, None] <= most
+    return found
+
+
+def _first_of(beat: Booleans) -> Integers:
+    """Return the columns that no earlier one of those returned beats, `beat` [columns, columns]."""
+    beaten_by = np.triu(beat, 1)
+    kept: Booleans = np.logical_not(beaten_by.any(axis=0))
+    for column in np.flatnonzero(~kept & ~beaten_by[kept].any(axis=0)).tolist():
+        kept[column] = not beaten_by[kept, column].any()
     return np.flatnonzero(kept)
-
-
-def _beats(measures: Floats, eased: Floats) -> Words:
-    """Return which of `measures` are no more than each of `eased` in every row, as bits.
-
-    Shape [columns of `eased`, words].
-    """
-    found = _within(measures[0], eased[0])
-    for own, most in zip(measures[1:], eased[1:], strict=True):
-        np.bitwise_and(found, _within(own, most), out=found)
-    return found
-
-
-def _within(own: Floats, most: Floats) -> Words:
-    """Return which of `own` are no more than each of `most`, as bits, [most, words].
-
-    They come first in order, so that they are a prefix of it.
-    """
-    order = np.argsort(own, kind="stable")
-    reached = np.searchsorted(own[order], most, side="right")
-    found: Words = _prefixes(order).take(reached, axis=0)
-    return found
-
-
-def _prefixes(order: Integers) -> Words:
-    """Return the sets of the first none, one, two and so on of columns in order, as bits.
-
-    Shape [columns + 1, words].
-    """
-    sets = np.zeros((len(order) + 1, -(-len(order) // _BITS)), dtype=np.uint64)
-    places = np.arange(1, len(order) + 1)
-    sets[places, order // _BITS] = np.left_shift(np.uint64(1), (order % _BITS).astype(np.uint64))
-    return np.bitwise_or.accumulate(sets, axis=0, out=sets)
-
-
-def _bits(chosen: Booleans) -> Words:
-    """Return a set as bits, [words]."""
-    padded = np.zeros(-(-len(chosen) // _BITS) * _BITS, dtype=bool)
-    padded[: len(chosen)] = chosen
-    return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -528,7 +482,7 @@ def sets_within(
         TooManyError: if there are more, or no effort is left.
     """
     sets = LayerSets(own, gap)
-    crowd = COMPARED_FROM
+    crowd = SETS_FEW
     for place in range(len(sets.others)):
         effort.check()
         if not sets.is_paid(place):
@@ -542,7 +496,7 @@ def sets_within(
             sets.thin(place + 1, effort.check)
             if len(sets.rows) > most:
                 sets.narrow(place + 1, most // 4)
-            crowd = max(COMPARED_FROM, 2 * len(sets.rows))
+            crowd = max(SETS_FEW, 2 * len(sets.rows))
     sets.keep(sets.may_do(sets.rows, len(sets.others)).nonzero()[0])
     return sets
 

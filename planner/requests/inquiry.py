@@ -269,7 +269,7 @@ class Inquiry:
         """Return whether a strategy was found that fits."""
         if states_exceed_memory(request):
             return False
-        return isinstance(self.search(request, wanted=Wanted.WHETHER), Found)
+        return isinstance(self.search(request, wanted=Wanted.ANY), Found)
 
     def search(
         self,
@@ -308,7 +308,7 @@ class Inquiry:
             seconds=allowed_seconds,
             cutoff_seconds=cutoff_seconds,
             group_count=groups.count,
-            only_whether=wanted is Wanted.WHETHER,
+            is_any_welcome=wanted is Wanted.ANY,
         )
 
     def simplest(
@@ -323,9 +323,6 @@ class Inquiry:
 
         Its certificate says how much faster that is. No plan beyond `most_seconds` is taken, by
         what they are priced at.
-
-        Raises:
-            SolverError: if the solver fails.
         """
         job = request.job.resolved
         ratio = job.limits.simplicity_ratio
@@ -340,7 +337,6 @@ class Inquiry:
             fastest=Group(strategy=found.strategy, step_seconds=found.step_seconds),
             limit_seconds=limit,
             seconds=self.seconds_left,
-            solver=self.solver,
             price=price,
         )
         fastest = simple if simple.step_seconds < found.step_seconds else found

@@ -114,7 +114,7 @@ def test_a_job_has_a_plan_if_any_of_its_configurations_has(first, limits, least_
             best_plan(instance, keeping=job.keeping(index)) is not None
             for index, instance in job.instances()
         )
-        answer = search(job.problem, wanted=Wanted.WHETHER)
+        answer = search(job.problem, wanted=Wanted.ANY)
         if isinstance(answer, Found):
             problem = job.problem
             assert has_plan, f"job {seed}"

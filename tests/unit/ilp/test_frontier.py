@@ -164,30 +164,6 @@ def test_limits_of_many_are_those_of_each() -> None:
     assert frontier.limits_of(range(4)) == [frontier.limit_of(index) for index in range(4)]
 
 
-def test_rough_keys_are_refined_before_anything_they_may_lie_below() -> None:
-    """And those beyond the limit never are."""
-    better = {0: 2.5, 1: 2.0, 2: 1.0, 3: 9.0}
-    asked: list[int] = []
-
-    def refine(indices: list[int]) -> tuple[list[int], list[float]]:
-        asked.extend(indices)
-        return indices, [better[index] for index in indices]
-
-    frontier = a_frontier(1.0, 1.5, 3.0, 9.0, refine=refine)
-    frontier.offer(3, 2.75, ANY)
-    assert [frontier.pop() for _ in range(3)] == [(2.0, 1), (2.5, 0), None]
-    assert frontier.keys[2] == 3.0
-    assert frontier.lower_bound() == 2.75
-
-
-def test_with_nothing_to_beat_all_rough_keys_are_refined() -> None:
-    def refine(indices: list[int]) -> tuple[list[int], list[float]]:
-        return indices, [4.0 - index if index < 2 else math.inf for index in indices]
-
-    frontier = a_frontier(1.0, 1.5, 2.0, refine=refine)
-    assert [frontier.pop() for _ in range(3)] == [(3.0, 1), (4.0, 0), None]
-
-
 def test_what_was_screened_waits_unless_it_cannot_fit() -> None:
     frontier = a_frontier(0.0, 0.0, 0.0)
     assert frontier.screen([0, 2], np.array([3.0, math.inf])) == [0]

@@ -40,7 +40,7 @@ def _whole(seed: int) -> tuple[Branching, Region, float] | None:
     branching = branching_of(instance, cutoff_seconds=FAR * step)
     if branching is None or not branching.waiting:
         return None
-    return branching, branching.waiting.pop()[1], step
+    return branching, branching.waiting.pop()[2], step
 
 
 @pytest.mark.parametrize("block", drawn(range(10), one_of=ONE_OF))

@@ -25,21 +25,17 @@ LAYERS_MOST = 6
 
 
 @cache
-def solved() -> tuple[tuple[int, Instance, Assignment], ...]:
+def solved(solver: SolverName = SolverName.HIGHS) -> tuple[tuple[int, Instance, Assignment], ...]:
     """Instances with a best plan of each, as a program finds it."""
     found = []
     for seed in SEEDS:
         instance = seeded_instance(seed)
         if sum(kind.count for kind in instance.kinds) > LAYERS_MOST * instance.stage_count:
             continue
-        best = optimise(instance, cutoff_seconds=None, solver=SolverName.HIGHS, within=Within(20.0))
+        best = optimise(instance, cutoff_seconds=None, solver=solver, within=Within(20.0))
         if best.status is Status.OPTIMAL and best.assignment is not None:
             found.append((seed, instance, best.assignment))
     return tuple(found)
-
-
-def simplest(instance: Instance, assignment: Assignment, solver: SolverName) -> Assignment:
-    return tidied(instance, assignment, choices=CHOICES, solver=solver, seconds=30.0)
 
 
 def burdens(instance: Instance) -> list[np.ndarray]:
@@ -89,16 +85,10 @@ def least_burden(
 
 
 @pytest.mark.parametrize("solver", available_solvers())
-@pytest.mark.parametrize("are_packed", [True, False])
-def test_every_rank_has_its_simplest_form(
-    solver: SolverName, are_packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From knapsacks, and from programs where these are not asked."""
-    if not are_packed:
-        monkeypatch.setattr(tidying, "_packed", lambda rank: (rank.counts[rank.places], False))
+def test_every_rank_has_its_simplest_form(solver: SolverName) -> None:
     changed = 0
-    for seed, instance, assignment in solved():
-        found = simplest(instance, assignment, solver)
+    for seed, instance, assignment in solved(solver):
+        found = tidied(instance, assignment, choices=CHOICES)
         before, after = evaluate(instance, assignment), evaluate(instance, found)
         assert after.step_seconds == pytest.approx(before.step_seconds, rel=EASED)
         assert fits(instance, after)
@@ -114,12 +104,6 @@ def test_every_rank_has_its_simplest_form(
             assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
         changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
     assert changed > 0  # or nothing was shown
-
-
-def test_without_time_an_assignment_stays_as_it_is() -> None:
-    _, instance, assignment = solved()[0]
-    found = tidied(instance, assignment, choices=CHOICES, solver=SolverName.HIGHS, seconds=0.0)
-    assert found is assignment
 
 
 def test_no_two_pairs_of_choices_weigh_the_same() -> None:

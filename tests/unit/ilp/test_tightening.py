@@ -37,7 +37,7 @@ def test_the_limits_hold_the_best_plan(block: int) -> None:
         if known is None:
             continue
         instance, branching, step = known
-        _, region = branching.waiting.pop()
+        _, _, region = branching.waiting.pop()
         branching.push(region)
         box, fill_sum = region.box, branching.fill_sum
         best = run_to_the_end(branching, step).assignment

@@ -82,7 +82,7 @@ def test_states_exceed_memory_where_devices_and_hosts_hold_less(cluster, optimiz
     request = a_request(cluster=cluster, optimizer=optimizer)
     assert states_exceed_memory(request) is exceeds
     if exceeds:
-        found = Inquiry.within(60.0).search(request, wanted=Wanted.WHETHER)
+        found = Inquiry.within(60.0).search(request, wanted=Wanted.ANY)
         assert isinstance(found, NotFound)
         assert found.proven
 

@@ -194,7 +194,7 @@ def test_the_first_part_with_a_plan_says_that_there_is_one():
         return plan
 
     parts = [Limits(zero_stages=(0,)), Limits(zero_stages=(1,))]
-    assert search_parts(parts, search, seconds=1.0, only_whether=True) is plan
+    assert search_parts(parts, search, seconds=1.0, is_any_welcome=True) is plan
     assert asked == [(0,)]
 
 
