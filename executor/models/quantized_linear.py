@@ -22,7 +22,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -37,6 +36,7 @@ _BITS = {"Linear4bit": 4, "Linear8bitLt": 8}
 _NOT_TRAINED = {"Embedding4bit", "Embedding8bit", "OutlierAwareLinear"}
 _NESTED_BLOCK = 256  # bitsandbytes has no kernel for another
 _SCALE_BYTES = 4
+_CODES: dict[torch.device, torch.Tensor] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,13 @@ class Quantization:
             outer = functional.QuantState(
                 absmax=numbers[:-1],
                 blocksize=_NESTED_BLOCK,
-                code=_code("dynamic", scales.device),
+                code=_code_of_scales(scales.device),
                 dtype=torch.float32,
             )
             offset = numbers[-1]
         return functional.QuantState(
             absmax=scales if self.is_nested else _numbers(parts["scales"]),
             shape=torch.Size(shape),
-            code=_code(self.kind, scales.device),
             blocksize=self.block_size,
             quant_type=self.kind,
             dtype=self.unpacked_dtype,
@@ -252,6 +251,8 @@ def replace_floating(model: nn.Module, device: torch.device) -> dict[str, Quanti
         else:
             parts = how.packed(weight.detach().to(device))
         made[path] = _replace(model, path, how, parts)
+    if any(linear.quantization.is_nested for _, linear in quantized_linears(model)):
+        _code_of_scales(device)  # no graph that is compiled later has to make it
     return made
 
 
@@ -363,13 +364,11 @@ def _functional() -> Any:
     return sys.modules[f"{_LIBRARY}.functional"]
 
 
-@cache
-def _code(kind: str, device: torch.device) -> torch.Tensor:
-    """Return the numbers that packed ones stand for."""
-    functional = _functional()
-    if kind == "dynamic":
-        return functional.create_dynamic_map().to(device)  # type: ignore[no-any-return]
-    return functional.get_4bit_type(kind, device=device)  # type: ignore[no-any-return]
+def _code_of_scales(device: torch.device) -> torch.Tensor:
+    """Return the numbers that scales in 8 bits stand for."""
+    if device not in _CODES:
+        _CODES[device] = _functional().create_dynamic_map().to(device)
+    return _CODES[device]
 
 
 def quantized_linears(model: nn.Module) -> Iterator[tuple[str, QuantizedLinear]]:
