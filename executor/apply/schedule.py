@@ -35,6 +35,7 @@ from planner.schema.plan import Plan
 from planner.schema.strategy import PipelineSchedule
 
 MicroBatchLoss = Callable[[Any, MicroBatch], torch.Tensor]
+_OTHER_SIZES = "must match the size of tensor"
 _SHARDED_BESIDE_WHOLE = "got mixed torch.Tensor and DTensor"
 _OF_ONE_STAGE = {
     PipelineSchedule.GPIPE: ScheduleGPipe,
@@ -72,7 +73,10 @@ def schedule_of(
     if strategy.pipeline_parallel_degree == 1:
         (only,) = stages
         return Sequential(
-            only.module, loss_function=loss_function, gradient_sync=only.gradient_sync
+            only.module,
+            loss_function=loss_function,
+            gradient_sync=only.gradient_sync,
+            splits_sequence=strategy.sequence_parallel,
         )
     boundary = StageBoundary.of(plan, declaration.shapes.hidden_size)
     kind = SyncedStage if len(stages) == 1 else RankSharingStage
@@ -96,10 +100,12 @@ class Sequential:
         *,
         loss_function: MicroBatchLoss,
         gradient_sync: GradientSync,
+        splits_sequence: bool = False,
     ) -> None:
         self._model = model
         self._loss_function = loss_function
         self._gradient_sync = gradient_sync
+        self._splits_sequence = splits_sequence
 
     def run(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
         """Return the mean loss of this rank's sequences."""
@@ -120,6 +126,15 @@ class Sequential:
         try:
             return self._model(*batch.arguments, **batch.named)
         except RuntimeError as error:
+            if self._splits_sequence and _OTHER_SIZES in str(error):
+                raise UnsupportedPlanError(
+                    "gives each rank its own tokens but in modules that are declared to gather "
+                    "them, and forward puts sizes together that differ then",
+                    field="strategy.sequence_parallel",
+                    value=str(error).splitlines()[0],
+                    remedy="declare gathered={...} of modules that need all tokens and hand on "
+                    "their own alone, or plan with sequence_parallel false",
+                ) from error
             if _SHARDED_BESIDE_WHOLE not in str(error):
                 raise
             raise UnsupportedPlanError(

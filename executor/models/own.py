@@ -39,6 +39,7 @@ from executor.models.forward_inputs import ForwardInputs, with_first
 from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
+from executor.models.quantized_linear import with_plain_linears
 from executor.models.route import Route, follow
 from executor.models.token_local import Tell, is_token_local
 from planner.schema.strategy import ContextParallelKind
@@ -199,7 +200,11 @@ class OwnModel:
         taken = ForwardInputs.of_arguments(self.module, also=own.inputs)
         inputs = with_labels(taken, self.module)
         routes = follow(
-            self.module, self._chain_paths(), example, first=inputs.first, others=inputs.others
+            with_plain_linears(self.module),
+            self._chain_paths(),
+            example,
+            first=inputs.first,
+            others=inputs.others,
         )
         if any(route.takes(inputs.first) for route in routes.values()):
             inputs = replace(inputs, prepare=partly(with_first, inputs.first))
@@ -306,7 +311,7 @@ class OwnModel:
             return True
         inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
         found = is_token_local(
-            self.module,
+            with_plain_linears(self.module),
             gathering,
             embedding=own.embedding,
             head=own.head,
@@ -326,7 +331,7 @@ class OwnModel:
         )
         inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
         found = is_feature_local(
-            self.module,
+            with_plain_linears(self.module),
             degree,
             column=column,
             row=row,

@@ -19,6 +19,7 @@ Source: Dettmers et al. 2023, arXiv:2305.14314, section 3; bitsandbytes 0.50, `n
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -254,6 +255,26 @@ def replace_floating(model: nn.Module, device: torch.device) -> dict[str, Quanti
     if any(linear.quantization.is_nested for _, linear in quantized_linears(model)):
         _code_of_scales(device)  # no graph that is compiled later has to make it
     return made
+
+
+def with_plain_linears(model: nn.Module) -> nn.Module:
+    """Return `model`, or where it has packed linears a copy with plain ones, without values.
+
+    A forward that is tried on few numbers, or on none, can run them.
+    """
+    found = [
+        (path, module)
+        for path, module in model.named_modules()
+        if _kind(module) in _BITS or isinstance(module, QuantizedLinear)
+    ]
+    # bitsandbytes copies no parameter that has no values.
+    left = {id(linear.weight): nn.Parameter(torch.empty(0)) for _, linear in found}
+    tried = copy.deepcopy(model, left) if found else model
+    for path, linear in found:
+        columns, rows = int(linear.in_features), int(linear.out_features)
+        plain = nn.Linear(columns, rows, bias=linear.bias is not None, device="meta")
+        tried.set_submodule(path, plain)
+    return tried
 
 
 def check_split_quantized(linear: nn.Module, degree: int, *, path: str, is_row: bool) -> None:

@@ -8,9 +8,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from executor.apply.schedule import Sequential
 from executor.apply.supported import check_shapes, check_strategy
+from executor.apply.zero import GradientSync
+from executor.batch import Batch
 from executor.errors import UnsupportedPlanError
+from executor.masking import MicroBatch
 from executor.models.declaration import Shapes
 from planner.errors import MissingExtraError
 from planner.schema.strategy import Strategy
@@ -131,3 +137,28 @@ def test_what_the_executor_has_passes() -> None:
     )
     check_strategy(strategy, a_job())
     check_shapes(shapes(), strategy)
+
+
+class Growing(nn.Module):
+    """A module that adds what it has of all tokens to what it has of its own."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return their sum."""
+        return tokens + torch.cat([tokens, tokens], dim=1)
+
+
+@pytest.mark.parametrize("splits_sequence", [True, False])
+def test_sizes_that_differ_where_ranks_have_their_own_tokens_are_explained(
+    splits_sequence: bool,
+) -> None:
+    schedule = Sequential(
+        Growing(),
+        loss_function=lambda outputs, _: outputs.mean(),
+        gradient_sync=GradientSync(),
+        splits_sequence=splits_sequence,
+    )
+    tokens = torch.ones(1, 4)
+    batch = MicroBatch(batch=Batch(arguments=(tokens,), named={}, targets=tokens), row_count=1)
+    kind = UnsupportedPlanError if splits_sequence else RuntimeError
+    with pytest.raises(kind, match="must match the size"):
+        schedule.run([batch])
