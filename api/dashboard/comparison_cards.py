@@ -13,6 +13,9 @@ from planner.schema.plan import ResolvedCluster, ResolvedModel
 Verdict = Literal["better", "worse", "same"]
 
 
+_NAME_LENGTH = 48
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """A plan's value, and how far it is from the baseline's, in words where that is judged."""
@@ -64,9 +67,14 @@ def differing_names(
     """Yield `model a → b` where the documents differ, also where their names do not say so."""
     names = dict.fromkeys(document.resolved.name for document in documents)
     if len(names) > 1:
-        yield f"{label} {' → '.join(names)}"
+        yield f"{label} {' → '.join(map(_middle_out, names))}"
     elif len({document.digest for document in documents}) > 1:
-        yield f"{label} of the same name, {next(iter(names))}, with other fields"
+        yield f"{label} of the same name, {_middle_out(next(iter(names)))}, with other fields"
+
+
+def _middle_out(name: str) -> str:
+    """Return a name without the middle of a long one: beginnings and ends tell names apart."""
+    return name if len(name) <= _NAME_LENGTH else f"{name[:28]}…{name[-19:]}"
 
 
 def peak_bytes(compared: Compared) -> float:

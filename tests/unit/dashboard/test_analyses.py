@@ -13,6 +13,7 @@ from planner.errors import InputError
 from planner.planning import plan
 from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
+from planner.schema.frontier import AlternativePlan, Frontier
 from planner.schema.job import Framework, Job, Stack
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Safety
 from planner.schema.service import PlanLabels
@@ -111,6 +112,43 @@ def test_a_framework_has_a_step_with_its_causes_or_why_it_has_no_plan():
     assert cells[0][:6] == ["deepspeed", "2.2 s", "+10.0%", "±0%", "+10.0%", "DP 2"]
     assert "cannot run the job" in cells[1][1]
     assert "precision: float16" in cells[1][1]
+
+
+def test_other_plans_are_summed_up_and_unfold():
+    plan = a_plan()
+    others = tuple(
+        AlternativePlan(
+            rank=rank,
+            description=f"DP {rank}",
+            step_seconds=1.0 + ratio,
+            slower_ratio=ratio,
+            peak_memory_bytes=GIB,
+            cost_per_million_tokens=None,
+            strategy=plan.strategy,
+            proven=True,
+        )
+        for rank, ratio in enumerate((0.0, 0.05, 0.1), start=1)
+    )
+    front = Frontier(
+        status="complete",
+        model=plan.model,
+        cluster=plan.cluster,
+        job=plan.job,
+        points=(),
+        alternatives=others,
+        other_choices=others[1:2],
+        skipped=(),
+        search_count=1,
+        dominated_count=0,
+        planner_version="0",
+    )
+    analysis = an_analysis("frontier", "", document_json=front.model_dump_json())
+    view = tradeoff_view(plan, [analysis])
+    text = page("tradeoffs.html", view=view, labels=PlanLabels()).body.decode()
+    assert re.findall(r"<details><summary>(.*?)</summary>", text) == [
+        "1 plan, +5.0% against the best",
+        "3 plans, ±0% to +10.0% against the best",
+    ]
 
 
 def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():

@@ -111,6 +111,16 @@ def test_models_of_one_name_are_told_apart():
     )
 
 
+def test_long_names_are_told_apart_by_their_beginnings_and_ends():
+    named = [a_model(name="m" * 150 + end) for end in ("a", "b")]
+    one, other = (
+        a_plan(model=ResolvedModel(given={}, resolved=model, digest=model.digest()))
+        for model in named
+    )
+    short = "m" * 28 + "…" + "m" * 18
+    assert the_finding(one, other).question == (f"model {short}a → {short}b",)
+
+
 def checkpointed(mode, seconds):
     """A plan whose blocks keep what `mode` says, of so many seconds of recomputing."""
     parts = {**a_prediction().breakdown_seconds.model_dump(), "recompute": seconds}
