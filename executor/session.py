@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from executor.apply.boundary import StageBoundary
 from executor.apply.compiling import chosen_compiler, compiler_differences, compiles
-from executor.apply.differences import differences_from_plan
+from executor.apply.differences import differences_from_plan, packing_differences
 from executor.apply.float8 import Float8, float8_differences
 from executor.apply.forward_pass import ForwardPass
 from executor.apply.materialise import unsplit_name
@@ -195,6 +195,7 @@ class Session:
                 precision=application.precision,
                 mesh=self.mesh,
             ),
+            *packing_differences(stages, declaration=chain, job=job),
             *compiler_differences(
                 stages, declaration=chain, strategy=self.strategy, compiler=self.compiler
             ),

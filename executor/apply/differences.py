@@ -16,8 +16,9 @@ from executor.apply.virtual_stages import VirtualStage
 from executor.apply.whole import whole_statements
 from executor.apply.zero import needs_data_parallel
 from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
+from executor.models.adapters import is_adapter
 from executor.models.declaration import ModelDeclaration, part
-from planner.schema.job import Precision
+from planner.schema.job import Job, Precision
 from planner.schema.strategy import (
     ActivationCheckpointing,
     EdgeChoice,
@@ -57,6 +58,27 @@ def differences_from_plan(
             expert_sharding=expert_sharding,
         )
     return tuple(found)
+
+
+def packing_differences(
+    stages: Sequence[VirtualStage], *, declaration: ModelDeclaration, job: Job
+) -> Iterator[str]:
+    """Yield a sentence if matrices of blocks are whole that are planned in 4 or 8 bits."""
+    adapters = job.adapters
+    if adapters is None or adapters.base_bits == 16 or declaration.is_whole:
+        return
+    whole = {
+        name: item.numel()
+        for stage in stages
+        for name, item in stage.module.get_submodule(declaration.blocks).named_parameters()
+        if item.is_floating_point() and item.dim() > 1 and not is_adapter(f".{name}")
+    }
+    if whole:
+        yield (
+            f"{sum(whole.values())} parameters of blocks, such as those of {next(iter(whole))}, "
+            f"are no linears of bitsandbytes: they are kept whole, planned in {adapters.base_bits} "
+            "bits"
+        )
 
 
 def _mesh_differences(strategy: Strategy, mesh: RankMesh) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import bitsandbytes
 import torch
 from torch import nn
 
+from executor.apply.differences import packing_differences
 from executor.errors import UnsupportedPlanError
 from executor.models.own import Declaration, OwnModel
 from executor.models.quantized_linear import (
@@ -22,6 +24,7 @@ from executor.models.quantized_linear import (
     replace_floating,
     replace_packed,
 )
+from tests.builders import a_job
 
 CPU = torch.device("cpu")
 
@@ -138,3 +141,19 @@ def test_a_forward_is_followed_through_weights_that_are_still_to_be_packed() -> 
     own = OwnModel(module=module, declaration=Declaration(**parts), initial_state=None, seed=0)
     chain = own.pipelined(torch.zeros((1, 4), dtype=torch.long, device="meta"))
     assert quantized_bits(chain) == {4}
+
+
+def test_blocks_that_are_not_packed_as_planned_are_told() -> None:
+    """Norms and adapters are not planned in 4 bits either; a mixture's experts are."""
+    module = Packed()
+    job = a_job(adapters={"rank": 2, "base_bits": 4})
+    replace_floating(module, CPU)
+    stage: Any = SimpleNamespace(module=module)
+    declared: Any = SimpleNamespace(is_whole=False, blocks="blocks")
+    assert list(packing_differences([stage], declaration=declared, job=job)) == []
+    module.blocks.append(nn.Linear(64, 2))
+    (said,) = packing_differences([stage], declaration=declared, job=job)
+    assert said.startswith("128 parameters of blocks, such as those of 2.weight, are no linears")
+    assert said.endswith("planned in 4 bits")
+    whole = a_job(adapters={"rank": 2})
+    assert list(packing_differences([stage], declaration=declared, job=whole)) == []
