@@ -6,7 +6,8 @@
     16xp5.48xlarge         16 instances of a cloud, with their devices and their network
     p5.48xlarge            one of them
 
-Devices may be called by a shorter name where that means one alone.
+Devices may be called by a shorter name where that means one alone. `16 x 8 x h100` and `64 h100`
+are read alike, and called by the form without spaces.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from planner.importers.cluster.known_devices import devices_fitting, known_devic
 from planner.schema.cluster import DEVICE_LIMIT, Cluster, NodeGroup
 
 _FORM = re.compile(
-    r"(?:(?:(?P<nodes>-?[0-9]{1,9})x)?(?P<count>-?[0-9]{1,9})x)?"
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,60})"
+    r"(?:(?:(?P<nodes>-?[0-9]{1,9})\s*[xX\xd7*]\s*)?(?P<count>-?[0-9]{1,9})(?:\s*[xX\xd7*]\s*|\s+))?"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{1,60})"
 )
 _FIELD = "cluster"
 _NODE_LIMIT, _DEVICES_PER_NODE_LIMIT = 2**17, 1024
 _REMEDY = (
-    "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb or 16xp5.48xlarge, or give a YAML or "
-    "JSON file"
+    "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb or 16xp5.48xlarge, or give a cluster "
+    "document"
 )
 
 
@@ -86,7 +87,8 @@ def _form(text: str) -> _Form:
     if match is None:
         raise _no_form(text)
     count, nodes = (None if match[key] is None else int(match[key]) for key in ("count", "nodes"))
-    form = _Form(text=text.strip(), name=match["name"], count=count, nodes=nodes)
+    parts = [match[key] for key in ("nodes", "count", "name") if match[key] is not None]
+    form = _Form(text="x".join(parts), name=match["name"], count=count, nodes=nodes)
     if nodes is not None and count is not None:
         _check_count("node count", nodes, _NODE_LIMIT)
         _check_count("devices per node", count, _DEVICES_PER_NODE_LIMIT)
@@ -121,9 +123,7 @@ def _unknown(form: _Form) -> InputError:
 
 
 def _no_form(text: str) -> InputError:
-    return InputError(
-        "is neither a short form nor a file", field=_FIELD, value=text, remedy=_REMEDY
-    )
+    return InputError("is not a short form of a cluster", field=_FIELD, value=text, remedy=_REMEDY)
 
 
 def _countless(form: _Form, device: str, node: NodeProfile | None) -> InputError:

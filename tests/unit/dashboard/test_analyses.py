@@ -15,7 +15,7 @@ from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
 from planner.schema.frontier import AlternativePlan, Frontier
 from planner.schema.job import Framework, Job, Stack
-from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Safety
+from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Rival, Safety
 from planner.schema.service import PlanLabels
 from planner.units import GIB
 from tests.builders import a_cluster, a_model, a_plan
@@ -288,3 +288,31 @@ def test_the_page_of_reasons_says_what_safety_costs_and_compares_the_most_likely
     free = found.model_copy(update={"cost_value": 0.0})
     document = reasons.model_copy(update={"safety": free}).model_dump_json()
     assert why_view(chosen, [an_analysis("reasons", "", document_json=document)]).safety_url is None
+
+
+def test_a_runner_up_that_is_faster_than_a_simpler_plan_is_not_called_longer():
+    chosen = a_plan()
+    rival = Rival(
+        description="TP 4",
+        step_seconds=0.9,
+        slower_seconds=-0.1,
+        slower_ratio=-0.1,
+        proven=True,
+        strategy=chosen.strategy,
+    )
+    reasons = Reasons(
+        plan_id=chosen.id,
+        summary="a plan",
+        step_seconds=1.0,
+        binding_constraints=(),
+        shadow_prices=(),
+        runner_up=rival,
+        objections=(),
+        heatmap=None,
+        search_count=1,
+        planner_version="test",
+    )
+    view = why_view(chosen, [an_analysis("reasons", "", document_json=reasons.model_dump_json())])
+    text = page("why.html", view=view, labels=PlanLabels()).body.decode()
+    said = "takes 900 ms a step: 100 ms shorter (\u221210.0%), proven; this plan is simpler."
+    assert said in text

@@ -91,6 +91,20 @@ def test_as_many_devices_as_a_node_has_or_fewer_are_one_node(device, size):
         assert found.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "nodes"),
+    [
+        ("32 h100", "32xh100", (4, 8, "h100-sxm5-80gb")),
+        ("4 x 8 x H100", "4x8xH100", (4, 8, "h100-sxm5-80gb")),
+        ("2\u00d74*mi300x", "2x4xmi300x", (2, 4, "mi300x-192gb")),
+        ("2 p5.48xlarge", "2xp5.48xlarge", (2, 8, "h100-sxm5-80gb")),
+    ],
+)
+def test_spaces_and_other_signs_of_times_are_read_as_the_form_without_them(text, name, nodes):
+    assert nodes_of(text) == nodes
+    assert read_short_form(text).cluster.name == name
+
+
 @pytest.mark.parametrize(("device", "size"), SOLD)
 def test_multiples_of_a_node_are_whole_nodes_and_said_to_be(device, size):
     for nodes in (2, 3, 16, 128):
@@ -171,7 +185,7 @@ def test_a_number_of_devices_is_its_nodes_in_all_but_the_name():
     assert cluster_hardware(short.cluster) == cluster_hardware(long.cluster)
 
 
-@pytest.mark.parametrize("text", ["", "8x", "x8xh100", "8 x", "8xh100 80gb", "1.5xh100"])
+@pytest.mark.parametrize("text", ["", "8x", "x8xh100", "8 x", "8xh100 80gb", "1.5xh100", "h100:32"])
 def test_other_forms_are_refused_with_an_example(text):
     assert "16x8xh100-sxm5-80gb" in refusal(text)
 
