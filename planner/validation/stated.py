@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from planner.importers.training.formats.llm_foundry import reduced_format
 from planner.schema.measured_run import MeasuredRun
 
 _Ways = tuple[tuple[re.Pattern[str], object], ...]
@@ -53,6 +54,7 @@ _VARIABLES: dict[str, _Ways] = {
 }
 _RANK = re.compile(r"\brank[ =](\d{1,5})\b", re.IGNORECASE)
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
+_COMPOSER_MODE = re.compile(r"\bMP mode=(\w+)")  # `mixed_precision` in tables of llm-foundry
 _USUAL_NODE = 8
 
 
@@ -73,6 +75,8 @@ def with_variables(run: MeasuredRun) -> MeasuredRun:
     rank = _RANK.search(words)
     found["adapter_rank"] = int(rank[1]) if rank and int(rank[1]) else None
     found["blocking_launches"] = _blocks(run, words)
+    mode = _COMPOSER_MODE.search(words)
+    found["gradient_dtype"] = None if mode is None else reduced_format(mode[1])
     said = {
         column: value
         for column, value in found.items()

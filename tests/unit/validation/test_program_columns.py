@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from planner.importers.models import read_model
+from planner.importers.training.config import Setting
+from planner.importers.training.files import config_from_fields
 from planner.schema.job import Adapters, AdapterTargets
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import Case, case_of
@@ -34,6 +37,24 @@ def test_models_of_pax_run_blocks_again_unless_a_row_says_otherwise(
     chosen = {group.activation_checkpointing for group in stage.layers}
     assert chosen == {ActivationCheckpointing(expected)}
     assert (Assumption.RECOMPUTE_FULL in found.assumptions) == (expected == "full")
+
+
+@pytest.mark.parametrize(("mode", "narrow"), [("PURE", True), ("DEFAULT", False)])
+def test_mixed_precision_of_llm_foundry_means_what_its_importer_reads(
+    mode: str, *, narrow: bool
+) -> None:
+    notes = f"precision column='bf16', MP mode={mode} (per composer)"
+    assert case("composer/llm-foundry", notes=notes).job.gradients_in_16_bits is narrow
+    config = {
+        "max_seq_len": 2048,
+        "global_train_batch_size": 64,
+        "device_train_microbatch_size": 1,
+        "precision": "amp_bf16",
+        "fsdp_config": {"sharding_strategy": "FULL_SHARD", "mixed_precision": mode},
+    }
+    setting = Setting(graph=read_model("llama-3-8b")[1], device_count=64)
+    read = config_from_fields(config, setting, source="train.yaml")
+    assert read.job.get("gradients_in_16_bits", False) is narrow
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ _FSDP = {
 _SECTIONS = ("fsdp_config", "parallelism_config.fsdp", "parallelism_config.fsdp2")
 
 
-def _reduced(kind: object) -> str | None:
-    """Return the format in which gradients are reduced: of `PURE` the narrow one.
+def reduced_format(kind: object) -> str | None:
+    """Return the format in which gradients are reduced by `mixed_precision`: of `PURE` the narrow.
 
     Source: Composer 0.31, `distributed/mosaic_parallelism.py` (`get_mixed_precision`).
     """
@@ -80,6 +80,6 @@ LLM_FOUNDRY = Format(
     assumed={"precision": "amp_bf16"},
     convert={
         "compile_config": lambda _: True,
-        **dict.fromkeys((f"{one}.mixed_precision" for one in _SECTIONS), _reduced),
+        **dict.fromkeys((f"{one}.mixed_precision" for one in _SECTIONS), reduced_format),
     },
 )
