@@ -3,41 +3,40 @@
 The logarithm of true over predicted peak of run i is f_i + e_i, as of steps
 (`planner.cost.learnt`): f with the deviation t, alike for runs that are alike, e with n. A measured
 peak is that, and what its tool and its printing add, r. A run of which it is known whether it
-fitted says on which side of d_i it lies, the logarithm of what its device has over what was
-predicted:
+fitted says on which side of what its device has it lies (`planner.calibration.peaks`).
 
-    P(fitted | f) = Phi((d - f) / n),   P(out of memory | f) = Phi((f - d) / n).
-
-With l the sum of the logarithms of all of these, the likeliest f maximises l - f' K^-1 f / 2; with
-W = -l'' there, ln p = l - f' K^-1 f / 2 - ln |1 + K W| / 2, and a run is learnt from as if it had
-been measured to be f + l' / W with the deviation W^-1/2.
-
-Printed are the likeliest t, n and r of all sources, a source counting as twenty runs at most; how
-much less likely r = 0 is; t and n with each source left out; and of `--unseen FILE...` what chances
-of these widths miss and refuse, and what ten runs drawn at random teach of the rest. Test suites'
-tiny runs, whose peaks are smaller than any device, are left out.
-
-Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 3.4 (Laplace's
-approximation); Tobin 1958, doi:10.2307/1907382 (censored observations).
+Printed are the widths that are chosen on measured peaks: z s, which holds four of five, every
+source counted alike, and z u, with u^2 the variance by which means of one source's peaks differ
+between its devices and stacks, less what runs of one of them explain. Then the likeliest t, n and r
+of all sources, a source counting as twenty runs at most; how much less likely r = 0 is; t and n
+with each source left out; and of `--unseen FILE...` what chances of these widths miss and refuse,
+and what ten runs drawn at random teach of the rest, as t and n ship. Test suites' tiny runs, whose
+peaks are smaller than any device, are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean, variance
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.configuration import Configurations
-from planner.cost.learnt import Points, points_of
-from planner.cost.price_list import configuration_of
-from planner.hardware import stack_profile
+from planner.calibration.peaks import Posterior, Seen, log_room, posterior_of, unread_peak
+from planner.cost.intervals import P90_DEVIATIONS
+from planner.cost.peaks import (
+    PEAK_SHARED_RATIO,
+    PEAK_WIDTH,
+    UNLEARNT_PEAK_WIDTH,
+    own_peak_deviation,
+    peak_deviation,
+    points_of_peaks,
+)
 from planner.importers.measured_runs import read_measured_runs
 from planner.schema.job import Stack
 from planner.validation.comparison import Comparison, Fit, Pair
@@ -46,36 +45,12 @@ from planner.validation.report import compared
 
 Floats = NDArray[np.float64]
 
-SHIPPED = stack_profile(Stack.TORCH).memory_error_ratio
+SHIPPED = round(PEAK_WIDTH / P90_DEVIATIONS, 3)
 _NARROW = 0.08  # to compare with: likeliest of outcomes while one source was priced too wide
+_COVERAGE = 0.8
 _SOURCE_RUNS_MOST, _DRAWN, _DRAWS, _LEAST, _CHANCE = 20, 10, 10, 15, 0.9
 _FIRST, _STEPS = (0.1, 0.05, 0.03), (0.4, 0.2, 0.1, 0.05)  # of logarithms
 _LEAST_REPORTED = 1e-3
-_CERTAIN = 1e-15  # chances nearer to 0 or 1 say no more
-_ROUNDS, _STEP_MOST, _CONVERGED, _FAR = 100, 0.2, 1e-9, 8.0
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What is known of the peaks of runs that are alike by `correlations`, [runs, runs].
-
-    `sides` [runs] are 0 where the logarithm of a peak over predicted was measured, as `log_ratios`,
-    1 where it is at most that, the run having fitted, and -1 where it is more.
-    """
-
-    correlations: Floats
-    log_ratios: Floats
-    sides: NDArray[np.int64]
-
-    def some(self, places: Sequence[int]) -> Seen:
-        """Return those at `places`."""
-        chosen = list(places)
-        return Seen(
-            correlations=self.correlations[np.ix_(chosen, chosen)],
-            log_ratios=self.log_ratios[chosen],
-            sides=self.sides[chosen],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +68,60 @@ class Deviations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
-    """What runs are as good as measured to be, and how surely, [runs]; how likely all are."""
+class PeakError:
+    """How far a measured peak was off, in logarithms, with its source, its device and its stack."""
 
-    values: Floats
-    deviations: Floats
-    log_likelihood: float
+    source: str
+    pair: tuple[str, Stack]
+    error: float
+
+
+def chosen_width(peaks: Sequence[PeakError]) -> float:
+    """Return z s: the least width that holds four peaks of five, every source counted alike."""
+    counts = Counter(peak.source for peak in peaks)
+    sizes = np.array([abs(peak.error) for peak in peaks])
+    weights = np.array([1.0 / counts[peak.source] / len(counts) for peak in peaks])
+    order = np.argsort(sizes)
+    reached = np.cumsum(weights[order])
+    return float(sizes[order][min(int(np.searchsorted(reached, _COVERAGE)), len(sizes) - 1)])
+
+
+def chosen_unlearnt_width(peaks: Sequence[PeakError]) -> float:
+    """Return z u, 0 where pairs of one source differ by no more than their runs explain.
+
+    With k pairs of a source, of n runs each and the mean m, and v the variance of runs of one pair,
+
+        u^2 = sum (k - 1) (var(m) - mean(v / n)) / sum (k - 1).
+
+    Source: Searle, Casella and McCulloch 1992, Variance Components, section 3.6 (unbalanced data).
+    """
+    groups: dict[str, dict[tuple[str, Stack], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for peak in peaks:
+        groups[peak.source][peak.pair].append(peak.error)
+    each = [np.array(own) for pairs in groups.values() for own in pairs.values()]
+    within = sum(float(((own - own.mean()) ** 2).sum()) for own in each)
+    within /= max(sum(len(own) - 1 for own in each), 1)
+    between, degrees = 0.0, 0
+    for pairs in groups.values():
+        if (freedom := len(pairs) - 1) > 0:
+            means = [fmean(own) for own in pairs.values()]
+            expected = fmean(within / len(own) for own in pairs.values())
+            between += freedom * (variance(means) - expected)
+            degrees += freedom
+    return P90_DEVIATIONS * math.sqrt(max(between, 0.0) / degrees) if degrees else 0.0
+
+
+def measured_errors(path: Path) -> Iterator[PeakError]:
+    """Yield the errors of a file's measured peaks."""
+    for answer in compared(read_measured_runs(path)):
+        if isinstance(answer, Comparison) and isinstance(answer.memory, Pair):
+            case = answer.case
+            if case.run.tier not in {TINY_TIER, BULK_TIER}:
+                yield PeakError(
+                    source=case.run.family_name,
+                    pair=(case.hardware.kinds[0].device, case.job.stack),
+                    error=math.log(answer.memory.measured / answer.memory.predicted),
+                )
 
 
 def sources_of(path: Path) -> dict[str, Seen]:
@@ -119,20 +142,13 @@ def _said(answer: Comparison) -> tuple[float, int] | None:
         return math.log(answer.memory.measured / answer.memory.predicted), 0
     if not isinstance(answer.fit, Fit):
         return None
-    chance = min(max(answer.fit.probability, _CERTAIN), 1.0 - _CERTAIN)
-    return SHIPPED * NormalDist().inv_cdf(chance), 1 if answer.fit.fitted else -1
+    case = answer.case
+    error = peak_deviation(case.workload, case.hardware.kinds[0].profile, case.job)
+    return log_room(answer.fit.probability, error_ratio=error), 1 if answer.fit.fitted else -1
 
 
 def _seen(rows: Sequence[tuple[Comparison, float, int]]) -> Seen:
-    each = []
-    for answer, _, _ in rows:
-        case, kind = answer.case, answer.case.hardware.kinds[0]
-        where = Configurations.of([configuration_of(case.strategy)])
-        each.append(points_of(case.workload, kind, case.job, configurations=where))
-    points = Points(
-        sizes=np.concatenate([one.sizes for one in each]),
-        kinds=np.concatenate([one.kinds for one in each]),
-    )
+    points = points_of_peaks([unread_peak(answer.case) for answer, _, _ in rows])
     return Seen(
         correlations=points.correlations(points),
         log_ratios=np.array([ratio for _, ratio, _ in rows]),
@@ -140,52 +156,8 @@ def _seen(rows: Sequence[tuple[Comparison, float, int]]) -> Seen:
     )
 
 
-def posterior_of(seen: Seen, by: Deviations) -> Posterior:
-    """Return the posterior of what runs share, by Newton's method; each step is bounded."""
-    covariance, one = by.shared**2 * seen.correlations, np.eye(len(seen.sides))
-    most = np.zeros(len(seen.sides))
-    for _ in range(_ROUNDS):
-        _, slopes, curvatures = _likelihood(seen, most, by)
-        wanted = covariance @ (curvatures * most + slopes)
-        step = np.linalg.solve(one + covariance * curvatures, wanted) - most
-        most = most + np.clip(step, -_STEP_MOST, _STEP_MOST)
-        if np.abs(step).max() < _CONVERGED:
-            break
-    logs, slopes, curvatures = _likelihood(seen, most, by)
-    size = np.linalg.slogdet(one + covariance * curvatures)[1]
-    return Posterior(
-        values=most + slopes / curvatures,
-        deviations=1.0 / np.sqrt(curvatures),
-        log_likelihood=float(logs.sum() - 0.5 * (most @ slopes + size)),  # there K^-1 f = l'
-    )
-
-
-def _likelihood(seen: Seen, shared: Floats, by: Deviations) -> tuple[Floats, Floats, Floats]:
-    """Return the logarithm of each run's likelihood, its slope and its negated curvature.
-
-    Of a run on a side of d, with u = side (d - f) / n and r = phi(u) / Phi(u), these are ln Phi(u),
-    -side r / n and r (r + u) / n^2.
-    """
-    measured, rest = seen.sides == 0, seen.log_ratios - shared
-    variance = by.own**2 + by.reported**2
-    distance = seen.sides * rest / by.own
-    logs, ratio = _tail(distance)
-    curvature = np.maximum(ratio * (ratio + distance), 1e-12) / by.own**2
-    return (
-        np.where(measured, -0.5 * (rest**2 / variance + math.log(math.tau * variance)), logs),
-        np.where(measured, rest / variance, -seen.sides * ratio / by.own),
-        np.where(measured, 1.0 / variance, curvature),
-    )
-
-
-def _tail(u: Floats) -> tuple[Floats, Floats]:
-    """Return ln Phi(u) and phi(u) / Phi(u), by their asymptotes far below 0."""
-    near, far = np.maximum(u, -_FAR), np.minimum(u, -_FAR)
-    chance = 0.5 * _erfc(-near / math.sqrt(2.0))
-    density = np.exp(-0.5 * near**2) / math.sqrt(math.tau)
-    logs = -0.5 * far**2 - np.log(-far * math.sqrt(math.tau))
-    beyond = u < -_FAR
-    return np.where(beyond, logs, np.log(chance)), np.where(beyond, -far, density / chance)
+def _posterior(seen: Seen, by: Deviations) -> Posterior:
+    return posterior_of(seen, shared=by.shared, own=by.own, reported=by.reported)
 
 
 def likeliest(sources: Iterable[Seen], *, reported: bool) -> tuple[Deviations, float]:
@@ -218,7 +190,7 @@ def _neighbours(at: tuple[float, ...], factor: float) -> Iterator[tuple[float, .
 
 def _counted(seen: Seen, by: Deviations) -> float:
     """Return the likelihood of a source, which counts as twenty runs at most."""
-    return posterior_of(seen, by).log_likelihood * min(1.0, _SOURCE_RUNS_MOST / len(seen.sides))
+    return _posterior(seen, by).log_likelihood * min(1.0, _SOURCE_RUNS_MOST / len(seen.sides))
 
 
 def wrong(seen: Seen, *, deviation: float) -> tuple[float, float]:
@@ -248,7 +220,7 @@ def _taught(
     """Return the mean and the variance of what is shared, of the rest, given those drawn."""
     if not len(drawn):
         return np.zeros(len(rest)), np.full(len(rest), by.shared**2)
-    own = posterior_of(seen.some(drawn.tolist()), by)
+    own = _posterior(seen.some(drawn.tolist()), by)
     covariance = by.shared**2 * seen.correlations
     whole = covariance[np.ix_(drawn, drawn)] + np.diag(own.deviations**2)
     across = np.linalg.solve(whole, covariance[np.ix_(drawn, rest)])
@@ -260,7 +232,7 @@ def _mean(values: NDArray[np.bool_] | Floats) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def _print_likeliest(sources: dict[str, Seen]) -> Deviations:
+def _print_likeliest(sources: dict[str, Seen]) -> None:
     by, most = likeliest(sources.values(), reported=False)
     print(f"shared {by.shared:.3f}, own {by.own:.3f}: {by.total:.3f} in all; shipped {SHIPPED}")
     apart, more = likeliest(sources.values(), reported=True)
@@ -272,7 +244,6 @@ def _print_likeliest(sources: dict[str, Seen]) -> Deviations:
         others = [seen for source, seen in sources.items() if source != name]
         left, _ = likeliest(others, reported=False)
         print(f"  without {name}: {left.shared:.3f}, {left.own:.3f}: {left.total:.3f}")
-    return by
 
 
 def _print_unseen(sources: dict[str, Seen], by: Deviations) -> None:
@@ -306,10 +277,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
     parser.add_argument("--unseen", type=Path, nargs="*", default=[], help="sources not seen")
     options = parser.parse_args(arguments)
-    by = _print_likeliest(sources_of(options.runs))
+    peaks = list(measured_errors(options.runs))
+    print(
+        f"width {chosen_width(peaks):.3f}, shipped {PEAK_WIDTH}; unlearnt "
+        f"{chosen_unlearnt_width(peaks):.3f}, shipped {UNLEARNT_PEAK_WIDTH}"
+    )
+    for name in dict.fromkeys(peak.source for peak in peaks):
+        rest = [peak for peak in peaks if peak.source != name]
+        print(f"  without {name}: {chosen_width(rest):.3f}, {chosen_unlearnt_width(rest):.3f}")
+    _print_likeliest(sources_of(options.runs))
     unseen = [seen for path in sorted(options.unseen) for seen in sources_of(path).items()]
     if unseen:
-        _print_unseen(dict(unseen), by)
+        own = own_peak_deviation()
+        shared = own * math.sqrt(PEAK_SHARED_RATIO / (1.0 - PEAK_SHARED_RATIO))
+        _print_unseen(dict(unseen), Deviations(shared=shared, own=own))
     return 0
 
 

@@ -43,6 +43,7 @@ from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel
 from planner.schema.strategy import Strategy
 from planner.schema.trial import typical_seconds
+from planner.workload.model import model_workload
 
 PAGE = DOCS / "regret.md"
 
@@ -198,7 +199,7 @@ def _limited(model: ResolvedModel, cluster: Cluster, contest: Contest) -> Resolv
     beside = fullest.memory_bytes.runtime
     tensors = fullest.peak_memory_bytes - beside
     (group,) = cluster.node_groups
-    own = room(profile_of(cluster, group.device), job)
+    own = room(model_workload(model.resolved), profile_of(cluster, group.device), job)
     memory = own.device_bytes(beside + contest.memory_ratio * tensors)
     cut = cluster.model_copy(
         update={"node_groups": (group.model_copy(update={"memory_bytes": memory}),)}

@@ -25,11 +25,9 @@ import numpy as np
 
 from benchmarks.tuning import Grid, grids
 from planner.calibration.report import learnt_run
-from planner.hardware import stack_profile
+from planner.cost.peaks import own_peak_deviation
 from planner.importers.measured_runs import read_measured_runs
-from planner.schema.job import Stack
 from planner.schema.measured_run import MeasuredRun
-from planner.tuning.peaks import SHARED_RATIO
 from planner.tuning.spread import squares_apart
 from planner.validation.comparison import Comparison, Pair
 from planner.validation.measurement import BULK_TIER, TINY_TIER
@@ -99,7 +97,7 @@ def peak_spreads(runs: Iterable[MeasuredRun]) -> dict[tuple[object, ...], Spread
                 layout = f"{case.strategy.to_json()} {case.hardware.device_count}"
                 ratio = math.log(answer.memory.measured / answer.memory.predicted)
                 found[key].setdefault(layout, ratio)
-    stated = (1.0 - SHARED_RATIO) * stack_profile(Stack.TORCH).memory_error_ratio ** 2
+    stated = own_peak_deviation() ** 2
     return {
         key: (len(each) - 1, statistics.variance(each.values()) / stated)
         for key, each in found.items()

@@ -29,13 +29,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.page import DOCS, put
+from planner.calibration.peaks import peak_trial
 from planner.calibration.row import Row
+from planner.cost.peaks import peak_deviation
 from planner.importers.measured_runs import read_measured_runs
 from planner.schema.job import Calibration, Limits
 from planner.schema.measured_run import MeasuredRun, ProgramColumns
 from planner.tuning.choice import Measured, Prospect, ranked
 from planner.tuning.knowledge import degrees_of, learnt_of, prospect_of
-from planner.tuning.peaks import peak_trial
 from planner.validation.case import Case, case_of
 from planner.validation.measurement import BULK_TIER, measured_fit, measured_seconds
 from planner.validation.reasons import SetAside, Unpriced
@@ -191,7 +192,9 @@ def _next(grid: Grid, tried: Order) -> int | None:
     left = [place for place in range(len(grid.cells)) if place not in tried]
     job = grid.cells[0].case.job
     wanted = job.model_copy(update={"limits": Limits(fits_probability=LIKELY)})
-    calibration = learnt_of(wanted, timed=grid.timed(tried), peaked=peaked)
+    case = grid.cells[0].case
+    error = peak_deviation(case.workload, case.hardware.kinds[0].profile, wanted)
+    calibration = learnt_of(wanted, timed=grid.timed(tried), peaked=peaked, error_ratio=error)
     prospects = [grid.cells[place].prospect(calibration) for place in left]
     measured = [
         Measured(degrees=degrees_of(cell.case.strategy), step_seconds=cell.seconds)

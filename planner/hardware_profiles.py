@@ -220,7 +220,6 @@ class StackProfile(Part):
     copies_gathered: bool
     autocasts: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
-    memory_error_ratio: Positive
     activations: ActivationProfile
     casts: CastProfile
     model_states: ModelStates

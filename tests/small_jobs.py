@@ -20,6 +20,7 @@ from planner.schema.model import Block, BlockRun, DenseFeedForward, MixtureFeedF
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import ConfigurationSpace, enumerate_configurations
 from planner.units import MIB
+from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_cluster, a_job, a_model
 from tests.oracle import Keeping
@@ -110,10 +111,11 @@ def small_problem(seed: int, **changed_limits: Any) -> Problem:
         limits={**limits, "solver_seconds": 600.0, **changed_limits},
     )
     hardware = _mixed(numbers) if mixed else _alike(numbers, shares_cores=seed % 2 == 1)
-    kinds = tuple(_tight(kind, numbers, job) for kind in hardware.kinds)
+    workload = model_workload(graph)
+    kinds = tuple(_tight(workload, kind, numbers, job) for kind in hardware.kinds)
     return Problem(
         graph=graph,
-        workload=model_workload(graph),
+        workload=workload,
         hardware=replace(hardware, kinds=kinds),
         job=job,
     )
@@ -166,9 +168,11 @@ def _mixed(numbers: np.random.Generator) -> ClusterHardware:
     return cluster_hardware(a_cluster(name="mixed", node_groups=groups))
 
 
-def _tight(kind: DeviceHardware, numbers: np.random.Generator, job: Job) -> DeviceHardware:
+def _tight(
+    workload: ModelWorkload, kind: DeviceHardware, numbers: np.random.Generator, job: Job
+) -> DeviceHardware:
     """The device with 1.5 to 16 MiB for tensors, beside what must stay free, and little host."""
-    own = room(kind.profile, job)
+    own = room(workload, kind.profile, job)
     live_bytes = float(numbers.integers(6, 64)) * MIB / 4.0
     capacity = live_bytes * (1.0 + own.slack_ratio) + own.runtime_bytes
     return replace(

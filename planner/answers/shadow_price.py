@@ -75,7 +75,8 @@ def _why_nothing(planned: Planned, device: str, resource: Resource) -> str | Non
     cluster = planned.asked.cluster.resolved
     groups = [group for group in cluster.node_groups if group.device == device]
     least = min(map(device_memory_bytes, groups))
-    own = room(profile_of(cluster, device), planned.request.job.resolved)
+    request = planned.request
+    own = room(request.workload, profile_of(cluster, device), request.job.resolved)
     binds = own.capacity_bytes(least) <= planned.value
     return None if binds else "memory does not bind: the leanest plan leaves some of it free"
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
+from planner.calibration.peaks import learnt_peaks
 from planner.calibration.row import Row, Sorting
 from planner.cost.configuration import Floats
 from planner.cost.intervals import P90_DEVIATIONS, own_deviation, shared_deviation
-from planner.cost.learnt import Learnt, points_of_runs
+from planner.cost.learnt import Learnt, Points, points_of_runs
+from planner.cost.peaks import learnt_of_peaks, points_of_peaks
 from planner.cost.price_list import configuration_of
+from planner.errors import InputError
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.schema.calibration import (
     CalibrationProfile,
@@ -20,7 +24,7 @@ from planner.schema.calibration import (
     HeldOutErrors,
     LearntEffect,
 )
-from planner.schema.job import Job, LearntRun
+from planner.schema.job import Job, LearntPeak, LearntRun
 from planner.schema.plan import Plan, Prediction
 from planner.schema.strategy import Strategy
 from planner.version import planner_version
@@ -58,7 +62,9 @@ class Lessons:
 
 
 def lessons(runs: Sequence[LearntRun]) -> Lessons:
-    """Return what one run and more teach, as far as each is trusted."""
+    """Return what runs teach of steps, as far as each is trusted."""
+    if not runs:
+        return Lessons(effects=(), held_out=None, accepted=True, reason="peaks alone, and no step")
     learnt = Learnt.of(runs)
     held_out, (accepted, reason) = None, (True, "a single run, at what it says beside others")
     if len(runs) > 1:
@@ -73,9 +79,20 @@ def lessons(runs: Sequence[LearntRun]) -> Lessons:
 
 
 def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
-    """Return what the runs teach, and whether it is borne out."""
+    """Return what the runs teach, and whether it is borne out.
+
+    Raises:
+        InputError: if they say nothing of steps, and of peaks no more than was known.
+    """
     runs = learnt_runs([row for rows in sorting.rows.values() for row in rows])
-    found = lessons(runs)
+    found, peaks = lessons(runs), learnt_peaks(sorting.peaked)
+    if not (runs or peaks):
+        raise InputError(
+            "have no measured step, and that they fitted, or did not, was certain before",
+            field=origin.source,
+            value=f"{sorting.run_count} runs",
+            remedy="give runs with a measured step or peak",
+        )
     return CalibrationReport(
         run_count=sorting.run_count,
         left_out=dict(sorted(sorting.left_out.items())),
@@ -91,6 +108,8 @@ def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
             effects=found.effects,
             held_out=found.held_out,
             runs=runs,
+            peak_effects=tuple(_peak_effects(peaks)),
+            measured_peaks=peaks,
         ),
     )
 
@@ -191,21 +210,39 @@ def learnt_step(priced: Priced, *, measured_seconds: float, spread: float = 0.0)
 
 def _effects(runs: Sequence[LearntRun], learnt: Learnt) -> Iterator[LearntEffect]:
     """Yield what is learnt of each device, stack and number format, in the mean over its runs."""
+    for name, own in _alike(runs):
+        yield _effect(name, points_of_runs(own), learnt, deviation=own[0].shared_deviation)
+
+
+def _peak_effects(peaks: Sequence[LearntPeak]) -> Iterator[LearntEffect]:
+    """Yield the same of peaks."""
+    learnt = learnt_of_peaks(tuple(peaks)) if peaks else None
+    for name, own in _alike(peaks):
+        if learnt is not None:
+            yield _effect(name, points_of_peaks(own), learnt, deviation=own[0].shared_deviation)
+
+
+_Kept = TypeVar("_Kept", LearntRun, LearntPeak)
+
+
+def _alike(runs: Sequence[_Kept]) -> Iterator[tuple[str, list[_Kept]]]:
+    """Yield runs by device, stack and number format, with a name of these."""
     names = [f"{run.device} {run.stack} {run.precision}" for run in runs]
     for name in sorted(set(names)):
-        own = [run for run, each in zip(runs, names, strict=True) if each == name]
-        points, deviation = points_of_runs(own), own[0].shared_deviation
-        prior = deviation**2
-        apart = np.diag(learnt.covariance(points, deviation=deviation))
-        left = max(float(apart.mean()), 0.0)
-        yield LearntEffect(
-            runs=name,
-            run_count=len(own),
-            factor=math.exp(float(learnt.log_factors(points, deviation=deviation).mean())),
-            prior_ratio=math.expm1(P90_DEVIATIONS * math.sqrt(prior)),
-            left_ratio=math.expm1(P90_DEVIATIONS * math.sqrt(left)),
-            said_ratio=1.0 - left / prior if prior > 0.0 else 0.0,
-        )
+        yield name, [run for run, each in zip(runs, names, strict=True) if each == name]
+
+
+def _effect(name: str, points: Points, learnt: Learnt, *, deviation: float) -> LearntEffect:
+    prior = deviation**2
+    left = max(float(np.diag(learnt.covariance(points, deviation=deviation)).mean()), 0.0)
+    return LearntEffect(
+        runs=name,
+        run_count=len(points.sizes),
+        factor=math.exp(float(learnt.log_factors(points, deviation=deviation).mean())),
+        prior_ratio=math.expm1(P90_DEVIATIONS * math.sqrt(prior)),
+        left_ratio=math.expm1(P90_DEVIATIONS * math.sqrt(left)),
+        said_ratio=1.0 - left / prior if prior > 0.0 else 0.0,
+    )
 
 
 def _errors(runs: Sequence[LearntRun], learnt: Learnt) -> tuple[Floats, Floats]:

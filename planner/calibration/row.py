@@ -12,7 +12,13 @@ from planner.hardware import device_profile
 from planner.schema.job import Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.case import Case, case_of
-from planner.validation.measurement import BULK_TIER, measured_seconds
+from planner.validation.measurement import (
+    BULK_TIER,
+    TINY_TIER,
+    measured_fit,
+    measured_peak_bytes,
+    measured_seconds,
+)
 from planner.validation.reasons import SetAside, Unpriced
 
 Pair = tuple[str, Stack]
@@ -37,17 +43,6 @@ class Row:
         return self.case.run.family_name
 
     @property
-    def program(self) -> str:
-        """Return the name of the program that ran, as the row has it."""
-        return self.case.run.framework or "not stated"
-
-    @property
-    def may_be_of_several_stacks(self) -> bool:
-        """Return whether the stack is not known; a network that is not makes others as well."""
-        own = self.case.job.stack
-        return any(other.job.stack is not own for other in self.case.others)
-
-    @property
     def model(self) -> str:
         """Return the model's name."""
         return self.case.graph.name
@@ -55,10 +50,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Why a run is no row: a reason that others share, and what in this one is to blame."""
+    """Why a run is no row: a reason that others share, and what in this one is to blame.
+
+    `case` is there where it has a price, for what is known of its peak.
+    """
 
     reason: str
     detail: str = ""
+    case: Case | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +65,22 @@ class Sorting:
     """The rows of each pair, and how many runs were left out for which reason.
 
     A reason goes with what was to blame in the first run that it holds of. `read_as` is the stack
-    that runs of a program were priced under whose own is not known.
+    that runs of a program were priced under whose own is not known. `peaked` are the runs of which
+    it is known whether they fitted, with or without a measured step.
     """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
+    peaked: list[tuple[Case, bool]] = field(default_factory=list)
     read_as: dict[str, Stack] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def has_peaks(self) -> bool:
+        """Return whether a peak was measured, or a run is known not to have fitted."""
+        return any(
+            not fitted or not isinstance(measured_peak_bytes(case.run), SetAside)
+            for case, fitted in self.peaked
+        )
 
     @property
     def run_count(self) -> int:
@@ -95,24 +104,44 @@ def sorted_rows(
     for program, rows in _by_unknown_program(answers).items():
         found.read_as[program] = stack or _closest_stack(rows)
     for answer in answers:
-        wanted = answer
-        if isinstance(answer, Row):
-            wanted = _wanted(_read_as(answer, found.read_as), device=device, stack=stack)
+        wanted = _wanted(_read_as(answer, found.read_as), device=device, stack=stack)
         if isinstance(wanted, Row):
             found.rows.setdefault(wanted.pair, []).append(wanted)
         else:
             one = first.setdefault(wanted.reason, wanted)
             found.left_out[f"{one.reason}: {one.detail}" if one.detail else one.reason] += 1
+        if wanted.case is not None and (fitted := _fitted(wanted.case.run)) is not None:
+            found.peaked.append((wanted.case, fitted))
     return found
+
+
+def _fitted(run: MeasuredRun) -> bool | None:
+    """Return whether a run is known to have fitted; tiny ones of test suites say nothing."""
+    if run.tier in {TINY_TIER, BULK_TIER}:
+        return None
+    fitted = measured_fit(run)
+    if isinstance(fitted, bool):
+        return fitted
+    return None if isinstance(measured_peak_bytes(run), SetAside) else True
 
 
 def _by_unknown_program(answers: Iterable[Row | LeftOut]) -> dict[str, list[Row]]:
     """Return the rows whose stack is not known, by the program that they name."""
     programs: dict[str, list[Row]] = {}
     for answer in answers:
-        if isinstance(answer, Row) and answer.may_be_of_several_stacks:
-            programs.setdefault(answer.program, []).append(answer)
+        if isinstance(answer, Row) and _may_be_of_several_stacks(answer.case):
+            programs.setdefault(_program(answer.case), []).append(answer)
     return programs
+
+
+def _program(case: Case) -> str:
+    """Return the name of the program that ran, as the row has it."""
+    return case.run.framework or "not stated"
+
+
+def _may_be_of_several_stacks(case: Case) -> bool:
+    """Return whether the stack is not known; a network that is not makes others as well."""
+    return any(other.job.stack is not case.job.stack for other in case.others)
 
 
 def _closest_stack(rows: Sequence[Row]) -> Stack:
@@ -130,12 +159,14 @@ def _closest_stack(rows: Sequence[Row]) -> Stack:
     return min(whole, key=lambda stack: pstdev(whole[stack]))
 
 
-def _read_as(row: Row, read_as: Mapping[str, Stack]) -> Row:
-    """Return the row under the stack that its program was found to be closest to."""
-    stack = read_as.get(row.program) if row.may_be_of_several_stacks else None
-    cases = (row.case, *row.case.others)
-    own = next((case for case in cases if case.job.stack is stack), row.case)
-    return replace(row, case=replace(own, others=()))
+def _read_as(answer: Row | LeftOut, read_as: Mapping[str, Stack]) -> Row | LeftOut:
+    """Return what has a price under the stack that its program was found to be closest to."""
+    if answer.case is None:
+        return answer
+    cases = (answer.case, *answer.case.others)
+    stack = read_as.get(_program(answer.case)) if _may_be_of_several_stacks(answer.case) else None
+    own = next((case for case in cases if case.job.stack is stack), answer.case)
+    return replace(answer, case=replace(own, others=()))
 
 
 def _row(run: MeasuredRun) -> Row | LeftOut:
@@ -148,11 +179,14 @@ def _row(run: MeasuredRun) -> Row | LeftOut:
         return LeftOut(reason=f"unpriced: {why.reason.name.lower()}", detail=why.detail)
     seconds = measured_seconds(case)
     if isinstance(seconds, SetAside):
-        return LeftOut(reason=f"step: {seconds.name.lower()}")
+        return LeftOut(reason=f"step: {seconds.name.lower()}", case=case)
     return Row(case=case, measured_seconds=seconds)
 
 
-def _wanted(row: Row, *, device: str | None, stack: Stack | None) -> Row | LeftOut:
-    if device not in {None, row.pair[0]}:
+def _wanted(answer: Row | LeftOut, *, device: str | None, stack: Stack | None) -> Row | LeftOut:
+    if answer.case is None:
+        return answer
+    kind, own = answer.case.hardware.kinds[0].device, answer.case.job.stack
+    if device not in {None, kind}:
         return LeftOut(reason="another device")
-    return row if stack in {None, row.pair[1]} else LeftOut(reason="another stack")
+    return answer if stack in {None, own} else LeftOut(reason="another stack")

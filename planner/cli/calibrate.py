@@ -1,4 +1,4 @@
-"""`meshwright calibrate`: what measured runs teach of steps that are predicted."""
+"""`meshwright calibrate`: what measured runs teach of predicted steps and peaks of memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _report(
 
 
 def _check_some(sorting: Sorting, file: Path) -> None:
-    if sorting.rows:
+    if sorting.rows or sorting.has_peaks:
         _check_few(sorting, file)
         return
     reasons = ", ".join(f"{count} {why}" for why, count in sorting.left_out.most_common(5))
@@ -89,14 +89,14 @@ def _check_some(sorting: Sorting, file: Path) -> None:
         f"no run can be fitted: {reasons}",
         field=str(file),
         value=f"{sorting.run_count} runs",
-        remedy="give runs with a measured step; `meshwright validate` says what they lack",
+        remedy="give runs with a measured step or peak; `meshwright validate` says what they lack",
     )
 
 
 def _check_few(sorting: Sorting, file: Path) -> None:
     from planner.schema.job import LEARNT_RUNS_MOST
 
-    count = sum(map(len, sorting.rows.values()))
+    count = max(sum(map(len, sorting.rows.values())), len(sorting.peaked))
     if count > LEARNT_RUNS_MOST:
         raise InputError(
             f"has more runs than the {LEARNT_RUNS_MOST} that a calibration keeps",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from planner.cost.intervals import given_back_ratio
+from planner.cost.peaks import learnt_peaks, peak_deviation
 from planner.hardware import stack_profile
 from planner.hardware_profiles import DeviceProfile
 from planner.schema.job import Job, LearntPeaks
 from planner.units import GIB
+from planner.workload.layer import ModelWorkload
 
 _ROUNDING_RATIO = 1e-12  # so that a plan at the limit has the chance in floating point as well
 
@@ -26,7 +28,7 @@ class Room:
     runtime's bytes, s the allocator's slack and s0 what of it remains where memory runs short. The
     second is the peak at which `planner.cost.intervals` finds just that chance.
 
-    Where trials of a tuning say that peaks are f times as large as predicted, R and 1 + s are, k
+    Where runs of the user's say that peaks are f times as large as predicted, R and 1 + s are, k
     staying what it is, and e is what they leave open. No peak is taken for less than its tensors.
     """
 
@@ -50,21 +52,21 @@ class Room:
         return max(capacity_bytes / self.kept_ratio, likely)
 
 
-def room(profile: DeviceProfile, job: Job) -> Room:
+def room(workload: ModelWorkload, profile: DeviceProfile, job: Job) -> Room:
     """Return what a job may take of devices of one kind."""
     stack = stack_profile(job.stack)
     runtime_gib = stack.runtime_gib if profile.runtime_gib is None else profile.runtime_gib
-    own_slack = profile.allocator_slack_ratio
+    own_slack, error = profile.allocator_slack_ratio, peak_deviation(workload, profile, job)
     slack = stack.allocator_slack_ratio if own_slack is None else own_slack
     own = Room(
         kept_ratio=1.0 - job.limits.memory_headroom_ratio,
-        likely_ratio=_likely_ratio(job.limits.fits_probability, stack.memory_error_ratio),
+        likely_ratio=_likely_ratio(job.limits.fits_probability, error),
         runtime_bytes=runtime_gib * GIB,
         slack_ratio=slack,
         given_back_ratio=given_back_ratio(slack),
-        error_ratio=stack.memory_error_ratio,
+        error_ratio=error,
     )
-    learnt = None if job.calibration is None else job.calibration.peaks
+    learnt = learnt_peaks(workload, profile, job)
     return own if learnt is None else _as_learnt(own, learnt, job.limits.fits_probability)
 
 

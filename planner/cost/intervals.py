@@ -31,6 +31,7 @@ import math
 from planner.cost.configuration import Configuration, Configurations
 from planner.cost.learnt import learnt_by, points_of
 from planner.hardware import ClusterHardware, DeviceHardware
+from planner.hardware_profiles import DeviceProfile
 from planner.schema.job import Job
 from planner.schema.plan import Interval, IntervalCause
 from planner.workload.layer import LayerWorkload, ModelWorkload
@@ -89,8 +90,12 @@ def _deviations(
     between = _between_teams(kind, job)
     if kind.profile.step_error_ratio is not None:
         return {**own, "errors of this machine's own steps": between}
-    unlearnt = UNLEARNT_WIDTH / P90_DEVIATIONS
-    return {**own, TEAMS_DIFFER: between, **dict.fromkeys(_unlearnt(workload, kind, job), unlearnt)}
+    more = UNLEARNT_WIDTH / P90_DEVIATIONS
+    return {
+        **own,
+        TEAMS_DIFFER: between,
+        **dict.fromkeys(unlearnt(workload, kind.profile, job), more),
+    }
 
 
 def shared_deviation(workload: ModelWorkload, kind: DeviceHardware, job: Job) -> float:
@@ -98,8 +103,8 @@ def shared_deviation(workload: ModelWorkload, kind: DeviceHardware, job: Job) ->
     between = _between_teams(kind, job)
     if kind.profile.step_error_ratio is not None:
         return between
-    unlearnt = len(_unlearnt(workload, kind, job)) * UNLEARNT_WIDTH**2 / P90_DEVIATIONS**2
-    return math.sqrt(between**2 + unlearnt)
+    more = len(unlearnt(workload, kind.profile, job)) * UNLEARNT_WIDTH**2 / P90_DEVIATIONS**2
+    return math.sqrt(between**2 + more)
 
 
 def own_deviation(kind: DeviceHardware, job: Job) -> float:
@@ -122,7 +127,7 @@ def _width(job: Job) -> float:
     return WIDTH if job.adapters is None else ADAPTED_WIDTH
 
 
-def _unlearnt(workload: ModelWorkload, kind: DeviceHardware, job: Job) -> tuple[str, ...]:
+def unlearnt(workload: ModelWorkload, profile: DeviceProfile, job: Job) -> tuple[str, ...]:
     """Return what about a job no run was learnt from, in words.
 
     That is its stack on a device's chip, and models with towers or state spaces: of the former no
@@ -130,8 +135,8 @@ def _unlearnt(workload: ModelWorkload, kind: DeviceHardware, job: Job) -> tuple[
     """
     layers = [layer for layer, _ in workload.runs]
     found = {
-        f"no run of {job.stack} on {kind.device} or on its chip was ever learnt from": (
-            job.stack not in kind.profile.learnt_stacks
+        f"no run of {job.stack} on {profile.device} or on its chip was ever learnt from": (
+            job.stack not in profile.learnt_stacks
         ),
         "no run of a model with towers was ever learnt from": any(map(_is_of_a_tower, layers)),
         "no run of a model with state spaces was ever learnt from": any(

@@ -41,7 +41,7 @@ APART = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Runs by what makes them alike: `sizes` [runs, 6] are logarithms, `kinds` [runs, 3] names."""
+    """Runs by what makes them alike: `sizes` [runs, n] are logarithms, `kinds` [runs, 3] names."""
 
     sizes: Floats
     kinds: NDArray[np.str_]
@@ -111,14 +111,22 @@ class Learnt:
     @staticmethod
     def of(runs: Sequence[LearntRun]) -> Learnt:
         """Return what measured runs say."""
-        points = points_of_runs(runs)
-        shared = np.array([run.shared_deviation for run in runs])
-        common = np.array([run.common_deviation for run in runs])
-        own = np.array([run.own_deviation for run in runs])
+        return Learnt.of_errors(
+            points_of_runs(runs),
+            errors=np.array([run.log_error for run in runs]),
+            shared=np.array([run.shared_deviation for run in runs]),
+            own=np.array([run.own_deviation for run in runs]),
+            common=np.array([run.common_deviation for run in runs]),
+        )
+
+    @staticmethod
+    def of_errors(
+        points: Points, *, errors: Floats, shared: Floats, own: Floats, common: Floats
+    ) -> Learnt:
+        """Return what logarithms of measured over predicted say, arrays being [runs]."""
         covariance = np.outer(shared, shared) * points.correlations(points)
         covariance += np.outer(common, common)
         precision = np.asarray(np.linalg.inv(covariance + np.diag(own**2)), dtype=np.float64)
-        errors = np.array([run.log_error for run in runs])
         return Learnt(
             points=points,
             deviations=shared,

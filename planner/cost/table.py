@@ -69,7 +69,7 @@ def cost_table(
         chain=layers.chain,
         head=layers.head,
         fixed=layers.fixed,
-        limits=memory_limits(hardware, job),
+        limits=memory_limits(workload, hardware, job),
     )
 
 
@@ -125,7 +125,7 @@ def bytes_table(
         chain=layers.chain,
         head=layers.head,
         fixed=layers.fixed,
-        limits=memory_limits(hardware, job),
+        limits=memory_limits(workload, hardware, job),
     )
 
 
@@ -258,9 +258,9 @@ def block_kinds(
     return tuple(places), tuple(chain)
 
 
-def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
+def memory_limits(workload: ModelWorkload, hardware: DeviceHardware, job: Job) -> MemoryLimits:
     """Return what one device, and its share of the host, can hold for the job."""
-    own = room(hardware.profile, job)
+    own = room(workload, hardware.profile, job)
     return MemoryLimits(
         device_bytes=hardware.device_memory_bytes,
         capacity_bytes=own.capacity_bytes(hardware.device_memory_bytes),

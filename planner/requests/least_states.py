@@ -69,5 +69,5 @@ def _least_of_layer(layer: LayerWorkload, choices: Choices, alone: Setting) -> F
 def _capacity_bytes(kind: DeviceHardware, request: Request) -> float:
     """Return what a device holds at most, with its share of the host where states may go there."""
     job = request.job.resolved
-    limits = memory_limits(kind, job)
+    limits = memory_limits(request.workload, kind, job)
     return limits.live_capacity_bytes + (limits.host_capacity_bytes if job.limits.offload else 0.0)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from planner.cost.peaks import learnt_peaks
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, check_precision, cluster_hardware
 from planner.importers.cluster.short_form import read_short_form
@@ -118,6 +119,7 @@ def resolved_request(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -
     whole, assumptions = _resolved_job(job, graph, cluster.resolved)
     assumptions += _precision_assumptions(whole, hardware)
     workload = model_workload(graph)
+    assumptions += _peaks_by_calibration(whole, workload, hardware)
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
         raise InputError(
             f"has more than {PARAMETER_COUNT_LIMIT} parameters",
@@ -186,7 +188,7 @@ def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ..
 
 
 def _by_calibration(job: Job, cluster: Cluster) -> list[str]:
-    """Return what the job's calibration says of memory, and which devices it has no runs of.
+    """Return which devices the job's calibration has no runs of.
 
     Raises:
         InputError: if it is of an earlier version.
@@ -200,19 +202,30 @@ def _by_calibration(job: Job, cluster: Cluster) -> list[str]:
             value=job.calibration.name,
             remedy="run `meshwright calibrate` again on the same runs, or leave it out",
         )
-    found, peaks = [], job.calibration.peaks
-    if peaks is not None:
-        trials = counted(peaks.trial_count, "trial")
-        found.append(
-            f"by {trials}, peaks of memory were taken for {math.exp(peaks.log_ratio):.2f} of what "
-            f"is predicted without, with a deviation of {peaks.error_ratio:.1%}"
-        )
     if not job.calibration.runs:
-        return found
+        return []
     known = {run.device for run in job.calibration.runs if run.stack is job.stack}
     said = f"calibration {job.calibration.name} has no runs under {job.stack.value} of"
     rest = [name for name in cluster.devices if name not in known]
-    return [*found, *(f"{said} {name}: what others say of it was assumed" for name in rest)]
+    return [f"{said} {name}: what others say of it was assumed" for name in rest]
+
+
+def _peaks_by_calibration(
+    job: Job, workload: ModelWorkload, hardware: ClusterHardware
+) -> tuple[str, ...]:
+    """Return what the job's calibration says of peaks of memory on each kind of device."""
+    trials = job.calibration is not None and job.calibration.peaks is not None
+    found = []
+    for kind in hardware.kinds:
+        peaks = learnt_peaks(workload, kind.profile, job)
+        if peaks is not None:
+            runs = counted(peaks.trial_count, "trial" if trials else "run")
+            where = "" if trials else f" on {kind.device}"
+            found.append(
+                f"by {runs}, peaks of memory{where} were taken for {math.exp(peaks.log_ratio):.2f} "
+                f"of what is predicted without, with a deviation of {peaks.error_ratio:.1%}"
+            )
+    return tuple(dict.fromkeys(found))
 
 
 def _check_nvme(job: Job, cluster: Cluster) -> None:

@@ -137,7 +137,7 @@ def with_peak_cap(request: Request, cap_bytes: float) -> Request:
     """Return `request` with devices of which no peak may be predicted to take more than the cap."""
     cluster, job = request.cluster.resolved, request.job.resolved
     for device in devices(cluster):
-        memory = room(profile_of(cluster, device), job).device_bytes(cap_bytes)
+        memory = room(request.workload, profile_of(cluster, device), job).device_bytes(cap_bytes)
         cluster = with_memory_cap(cluster, device, memory)
     return with_cluster(request, cluster)
 

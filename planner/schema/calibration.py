@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from planner.schema.block import later
 from planner.schema.document import Count, Document, Name, Part, PositiveCount, Ratio
-from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntRun, Stack
+from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntPeak, LearntRun, Stack
 
 Error = Annotated[float, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -16,9 +17,9 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class LearntEffect(Part):
     """What was learnt of runs of one device, stack and number format, in the mean over them.
 
-    Their steps take `factor` times as long as predicted. `prior_ratio` and `left_ratio` are how far
-    what runs share was from it in 4 of 5 cases, before and after; `said_ratio` is the part of the
-    variance before that the runs took away.
+    Their steps, or peaks, are `factor` times what is predicted. `prior_ratio` and `left_ratio` are
+    how far what runs share was from it in 4 of 5 cases, before and after; `said_ratio` is the part
+    of the variance before that the runs took away.
     """
 
     runs: Name
@@ -42,6 +43,8 @@ class CalibrationProfile(Document):
     """What runs taught: the runs themselves, with how far off they were, and what that says.
 
     `source_digest` is the SHA-256 of the file of runs. `held_out` is there for two runs and more.
+    `measured_peaks` are of runs whose peak of memory, or whether they fitted, is known, and
+    `peak_effects` what they say; `runs` may be none where there are some.
     """
 
     name: Name
@@ -51,18 +54,34 @@ class CalibrationProfile(Document):
     planner_version: Name
     effects: tuple[LearntEffect, ...]
     held_out: HeldOutErrors | None = None
-    runs: Annotated[tuple[LearntRun, ...], Field(min_length=1, max_length=LEARNT_RUNS_MOST)]
+    runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)]
+    peak_effects: tuple[LearntEffect, ...] = later(())
+    measured_peaks: Annotated[tuple[LearntPeak, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(
+        ()
+    )
+
+    @model_validator(mode="after")
+    def _has_learnt(self) -> Self:
+        if not (self.runs or self.measured_peaks):
+            raise ValueError("runs or measured_peaks must be one or more")
+        return self
 
     def calibration(self) -> Calibration:
         """Return what a job carries."""
-        return Calibration(name=self.name, digest=self.digest(), runs=self.runs)
+        return Calibration(
+            name=self.name,
+            digest=self.digest(),
+            runs=self.runs,
+            measured_peaks=self.measured_peaks,
+        )
 
 
 class CalibrationReport(Document):
     """The answer of a calibration: the profile, and whether runs left out bear it out.
 
-    `run_count` = the profile's runs + the sum over `left_out`, which is by reason. `read_as` are
-    programs that are not known by their names, and the stack that their runs were priced under.
+    `run_count` = the profile's runs + the sum over `left_out`, which is by reason, of steps.
+    `read_as` are programs that are not known by their names, and the stack that their runs were
+    priced under.
     """
 
     run_count: Count

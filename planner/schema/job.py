@@ -236,10 +236,27 @@ class LearntRun(Part):
     common_deviation: Annotated[float, Field(ge=0, le=10)] = later(0.0)
 
 
-class LearntPeaks(Part):
-    """What trials of a tuning say of peaks of memory: true over predicted, its logarithm normal.
+class LearntPeak(Part):
+    """What a calibration keeps of one run's peak of memory: what it was, and how far off.
 
-    `log_ratio` is its mean, `error_ratio` its standard deviation, of `trial_count` trials.
+    `log_error` is the logarithm of true over predicted peak. Of a run of which it is only known
+    whether it fitted, it is the measured one that would say as much, `own_deviation` with it.
+    """
+
+    device: Name
+    stack: Stack
+    precision: Precision
+    sequence_length: PositiveCount
+    parameter_count: PositiveCount
+    log_error: Annotated[float, Field(ge=-10, le=10)]
+    shared_deviation: Annotated[float, Field(ge=0, le=10)]
+    own_deviation: Annotated[float, Field(gt=0, le=10)]
+
+
+class LearntPeaks(Part):
+    """What runs say of a job's peaks of memory: true over predicted, its logarithm normal.
+
+    `log_ratio` is its mean, `error_ratio` its standard deviation, of `trial_count` runs.
     """
 
     log_ratio: Annotated[float, Field(ge=-10, le=10)]
@@ -252,7 +269,7 @@ class Calibration(Part):
 
     `spread_ratio` is how much wider intervals are than deviations of runs say, by how far trials of
     a tuning were found to differ. `peaks` is what its trials say of memory, which it may do where
-    no step was measured.
+    no step was measured. `measured_peaks` are of runs whose peak, or whether they fitted, is known.
 
     Earlier versions kept factors by device of one stack in place of runs. Plans that were made with
     these can be read, and nothing is planned with them any more.
@@ -263,12 +280,16 @@ class Calibration(Part):
     runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(())
     spread_ratio: Annotated[float, Field(gt=0, le=1000)] = later(1.0)
     peaks: LearntPeaks | None = later(None)
+    measured_peaks: Annotated[tuple[LearntPeak, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(
+        ()
+    )
     stack: Stack | None = later(None)
     devices: dict[Name, JsonValue] | None = later(None)
 
     @model_validator(mode="after")
     def _has_learnt(self) -> Self:
-        if (bool(self.runs) or self.peaks is not None) is bool(self.devices):
+        learnt = bool(self.runs or self.measured_peaks) or self.peaks is not None
+        if learnt is bool(self.devices):
             raise ValueError(
                 "runs must be one or more, and devices stands in older documents alone"
             )

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from planner.calibration.peaks import PeakTrial, peak_trial
 from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
-from planner.hardware import stack_profile
+from planner.cost.peaks import peak_deviation
 from planner.ilp.problem import DEGREES
 from planner.planning import estimate
 from planner.requests.resolution import Request, resolved_request
@@ -25,7 +26,7 @@ from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import PeakKind, Tuning, TuningTrial
 from planner.tuning.choice import Degrees, Measured, Prospect
-from planner.tuning.peaks import PeakTrial, learnt_peaks, peak_trial
+from planner.tuning.peaks import learnt_peaks
 from planner.tuning.spread import learnt_together
 from planner.units import GIB
 from planner.validation.case import Case
@@ -97,11 +98,12 @@ class Knowledge:
         return tensors * (1.0 if learnt is None else math.exp(learnt.log_ratio))
 
     def with_peaks_as_shipped(self) -> Request:
-        """Return the request without what trials say of memory."""
+        """Return the request without what trials say of memory, which other runs may yet do."""
         calibration = self.request.job.resolved.calibration
         if calibration is None or calibration.peaks is None:
             return self.request
-        shipped = calibration.model_copy(update={"peaks": None}) if calibration.runs else None
+        rest = calibration.runs or calibration.measured_peaks
+        shipped = calibration.model_copy(update={"peaks": None}) if rest else None
         return _with_calibration(self.request, shipped)
 
 
@@ -128,17 +130,19 @@ def measured_of(tuning: Tuning) -> tuple[Measured, ...]:
     )
 
 
-def learnt_of(job: Job, *, timed: Sequence[Row], peaked: Sequence[PeakTrial]) -> Calibration | None:
-    """Return what trials of a job teach beside what it had learnt before, `None` for nothing."""
+def learnt_of(
+    job: Job, *, timed: Sequence[Row], peaked: Sequence[PeakTrial], error_ratio: float
+) -> Calibration | None:
+    """Return what trials of a job teach beside what it had learnt before, `None` for nothing.
+
+    `error_ratio` is the deviation of a peak of which nothing is learnt.
+    """
     known = job.calibration
     if timed:
-        earlier = known.runs if known is not None else ()
+        earlier, before = ((), ()) if known is None else (known.runs, known.measured_peaks)
         known = learnt_together(list(map(learnt_run, timed)), name=_NAME, earlier=earlier)
-    peaks = learnt_peaks(
-        peaked,
-        error_ratio=stack_profile(job.stack).memory_error_ratio,
-        chance=job.limits.fits_probability,
-    )
+        known = known.model_copy(update={"measured_peaks": before})
+    peaks = learnt_peaks(peaked, error_ratio=error_ratio, chance=job.limits.fits_probability)
     if peaks is None:
         return known
     return (
@@ -163,7 +167,11 @@ def _calibrated(
         if trial.outcome != "failed"
     ]
     job = request.job.resolved
-    return _with_calibration(request, learnt_of(job, timed=rows, peaked=seen))
+    error = max(
+        peak_deviation(request.workload, kind.profile, job) for kind in request.hardware.kinds
+    )
+    learnt = learnt_of(job, timed=rows, peaked=seen, error_ratio=error)
+    return _with_calibration(request, learnt)
 
 
 def _with_calibration(request: Request, calibration: Calibration | None) -> Request:

@@ -26,16 +26,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from planner.calibration.peaks import PeakTrial
 from planner.cost.configuration import Floats
-from planner.hardware import stack_profile
+from planner.cost.peaks import PEAK_SHARED_RATIO
 from planner.schema.job import LearntPeaks
-from planner.validation.case import Case
-from planner.validation.comparison import Pair, memory_pair
-
-SHARED_RATIO = 0.5
-"""q. Of 37 groups of four and more published runs of one source and model, the means of
-log(measured / predicted peak) differ by a standard deviation of 0.098, and runs within the median
-group by 0.094."""
 
 DEGREES_OF_FREEDOM, SCALE = 1.5, 0.45
 """v and a^2: the likeliest of 24 published groups (`python -m benchmarks.spread`), of which the
@@ -46,34 +40,7 @@ _REACH = 5.0  # standard deviations of g that are looked at on either side
 _NODES = 201
 _LEAST_SPREAD, _MOST_SPREAD, _SPREADS = 0.1, 20.0, 41
 _HALVINGS = 50
-_NEAREST = 1e-15  # to 0 and 1 that chances are told apart
 _erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeakTrial:
-    """What came of a plan whose prediction left `room`: y where it was measured."""
-
-    room: float
-    fitted: bool
-    log_ratio: float | None = None
-
-
-def peak_trial(case: Case, *, fitted: bool) -> PeakTrial:
-    """Return a run as what is learnt of peaks from, priced as its job has it."""
-    prediction, error = case.price(), stack_profile(case.job.stack).memory_error_ratio
-    pair = memory_pair([case], [prediction]) if fitted else None
-    return PeakTrial(
-        room=log_room(prediction.fits_probability, error_ratio=error),
-        fitted=fitted,
-        log_ratio=math.log(pair.measured / pair.predicted) if isinstance(pair, Pair) else None,
-    )
-
-
-def log_room(chance: float, *, error_ratio: float) -> float:
-    """Return d of a plan whose predicted chance of fitting is `chance`: Phi(d / s) = chance."""
-    inside = min(max(chance, _NEAREST), 1.0 - _NEAREST)
-    return error_ratio * NormalDist().inv_cdf(inside)
 
 
 def learnt_peaks(
@@ -104,12 +71,12 @@ class Peaks:
     def of(trials: Sequence[PeakTrial], *, error_ratio: float) -> Peaks:
         """Return what trials say, given the deviation s of one prediction."""
         standard = np.linspace(-_REACH, _REACH, _NODES)
-        nodes = standard * error_ratio * math.sqrt(SHARED_RATIO)
+        nodes = standard * error_ratio * math.sqrt(PEAK_SHARED_RATIO)
         spreads, priors = np.ones(1), np.zeros(1)
         if any(trial.log_ratio is not None for trial in trials):
             spreads = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, _SPREADS)
             priors = -DEGREES_OF_FREEDOM * (np.log(spreads) + 0.5 * SCALE / spreads**2)
-        deviations = spreads * error_ratio * math.sqrt(1.0 - SHARED_RATIO)
+        deviations = spreads * error_ratio * math.sqrt(1.0 - PEAK_SHARED_RATIO)
         logs = -0.5 * standard[:, None] ** 2 + priors
         for trial in trials:
             logs = logs + _log_likelihoods(trial, nodes, deviations, least=-error_ratio)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.cost.intervals import P90_DEVIATIONS, step_interval
+from planner.cost.peaks import learnt_peaks, peak_deviation
 from planner.hardware import stack_profile
 from planner.schema.plan import Prediction, StagePrediction
 from planner.units import GIB
@@ -95,11 +97,27 @@ def memory_pair(cases: Sequence[Case], predictions: Sequence[Prediction]) -> Pai
         return measured
     peaks = []
     for case, prediction in zip(cases, predictions, strict=True):
-        peak = max(_as_measured(stage, case) for stage in _scope(case, prediction))
-        error = stack_profile(case.job.stack).memory_error_ratio
-        peaks.append(step_interval(peak, width=P90_DEVIATIONS * error))
+        known = _known_peaks(case)
+        peak = max(_as_measured(stage, case, known) for stage in _scope(case, prediction))
+        peaks.append(step_interval(peak, width=P90_DEVIATIONS * known.error_ratio))
     own = mixed_interval(peaks)
     return Pair(predicted=own.p50, measured=measured, p10=own.p10, p90=own.p90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownPeaks:
+    """How much more peaks are than predicted without a calibration, and how surely."""
+
+    ratio: float
+    error_ratio: float
+
+
+def _known_peaks(case: Case) -> _KnownPeaks:
+    workload, profile, job = case.workload, case.hardware.kinds[0].profile, case.job
+    learnt = learnt_peaks(workload, profile, job)
+    if learnt is None:
+        return _KnownPeaks(ratio=1.0, error_ratio=peak_deviation(workload, profile, job))
+    return _KnownPeaks(ratio=math.exp(learnt.log_ratio), error_ratio=learnt.error_ratio)
 
 
 def _scope(case: Case, prediction: Prediction) -> tuple[StagePrediction, ...]:
@@ -113,7 +131,7 @@ def _scope(case: Case, prediction: Prediction) -> tuple[StagePrediction, ...]:
     return stages[:1] if scope == "rank 0" else stages
 
 
-def _as_measured(stage: StagePrediction, case: Case) -> float:
+def _as_measured(stage: StagePrediction, case: Case, known: _KnownPeaks) -> float:
     """Return a stage's peak as the row's tool counts it.
 
     `torch_allocated` and `torch_active` count live tensors, with those that libraries allocate as
@@ -123,6 +141,7 @@ def _as_measured(stage: StagePrediction, case: Case) -> float:
     """
     live = stage.memory_bytes.total_bytes() - stage.memory_bytes.runtime
     live += stack_profile(case.job.stack).workspace_gib * GIB
+    live *= known.ratio
     if case.run.mem_class in {"device_used", "unknown", None}:
         return stage.peak_memory_bytes
     if case.run.mem_class == "torch_reserved":

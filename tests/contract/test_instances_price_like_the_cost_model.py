@@ -62,7 +62,7 @@ def assert_memory_is_the_same(
     for device, live, stage in zip(
         devices_of(problem, row), memory.tolist(), prediction.stages, strict=True
     ):
-        limits = memory_limits(device, problem.job)
+        limits = memory_limits(problem.workload, device, problem.job)
         peak = live * (1.0 + limits.slack_ratio) + limits.runtime_bytes
         if row.virtual_pipeline_degree == 1:
             assert stage.peak_memory_bytes == pytest.approx(peak, rel=1e-9)

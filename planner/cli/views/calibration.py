@@ -11,7 +11,9 @@ from planner.schema.calibration import CalibrationReport, LearntEffect
 
 def calibration_view(report: CalibrationReport) -> RenderableType:
     """Return what was learnt, in words, the errors of runs left out, and the rest."""
-    parts: list[RenderableType] = [Text(_words(effect)) for effect in report.profile.effects]
+    profile = report.profile
+    parts: list[RenderableType] = [Text(_step_words(effect)) for effect in profile.effects]
+    parts += [Text(_peak_words(effect)) for effect in profile.peak_effects]
     parts += [Text(), Text(_verdict(report))]
     for program, stack in report.read_as.items():
         said = f"{program} is not known: its runs are priced as {stack}, the closest stack"
@@ -21,13 +23,21 @@ def calibration_view(report: CalibrationReport) -> RenderableType:
     return Group(*parts)
 
 
-def _words(effect: LearntEffect) -> str:
+def _step_words(effect: LearntEffect) -> str:
+    than = "longer" if effect.factor >= 1.0 else "less"
+    return _words(effect, f"steps take {abs(effect.factor - 1.0):.0%} {than}")
+
+
+def _peak_words(effect: LearntEffect) -> str:
+    than = "more" if effect.factor >= 1.0 else "less"
+    return _words(effect, f"peaks of memory are {abs(effect.factor - 1.0):.0%} {than}")
+
+
+def _words(effect: LearntEffect, what: str) -> str:
     """Return one effect as a sentence: the posterior, the prior, and what the runs said of it."""
-    more = effect.factor - 1.0
-    than = "longer" if more >= 0.0 else "less"
     runs = "1 run" if effect.run_count == 1 else f"{effect.run_count} runs"
     return (
-        f"{effect.runs}: steps take {abs(more):.0%} {than} than predicted, within"
+        f"{effect.runs}: {what} than predicted, within"
         f" {effect.left_ratio:.0%}, where {effect.prior_ratio:.0%} was known before;"
         f" {runs} say {effect.said_ratio:.0%} of it"
     )
@@ -44,7 +54,7 @@ def _verdict(report: CalibrationReport) -> str:
 
 def _left_out_table(left_out: dict[str, int]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("not learnt from")
+    table.add_column("steps not learnt from")
     table.add_column("runs", justify="right")
     for reason, count in left_out.items():
         table.add_row(Text(_spelled(reason)), str(count))

@@ -142,7 +142,7 @@ def test_headroom_is_cut_no_more_than_it_must_be():
 
 def test_the_chance_of_fitting_is_lowered_no_more_than_it_must_be():
     limits = FEW_CHOICES.model_copy(update={"fits_probability": 0.95})
-    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB), limits=limits)
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=9.7 * GIB), limits=limits)
     lowered = offered(request)["job.limits.fits_probability"]
     needed = lowered.needed
     assert (lowered.given, feasible(request)) == (0.95, False)
@@ -154,7 +154,7 @@ def test_the_chance_of_fitting_is_lowered_no_more_than_it_must_be():
 
 def test_a_chance_is_lowered_and_not_lifted_where_it_is_more_than_the_default():
     limits = FEW_CHOICES.model_copy(update={"fits_probability": 0.999})
-    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB), limits=limits)
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=9.7 * GIB), limits=limits)
     lowered = offered(request)["job.limits.fits_probability"]
     assert lowered.description.endswith("in place of 99.9%")
 

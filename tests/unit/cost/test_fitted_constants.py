@@ -10,6 +10,7 @@ from planner.cost.attention import _FIRST_GENERATION_RATIO
 from planner.cost.compute import _BLOCKED_RATIO
 from planner.cost.intervals import ADAPTED_WIDTH, SHARED_RATIO, UNLEARNT_WIDTH, WIDTH
 from planner.cost.learnt import APART, DOUBLINGS
+from planner.cost.peaks import PEAK_WIDTH, UNLEARNT_PEAK_WIDTH
 from planner.hardware import device_profile, stack_profile
 from planner.schema.job import Stack
 from planner.tuning import peaks
@@ -45,8 +46,8 @@ SHIPPED = {
         DEEPSPEED.allocator_slack_ratio,
     ),
     "workspaces": (MEGATRON.workspace_gib,),
-    "error of a peak": (TORCH.memory_error_ratio,),
     "half width of a step": (WIDTH, ADAPTED_WIDTH, UNLEARNT_WIDTH),
+    "half width of a peak": (PEAK_WIDTH, UNLEARNT_PEAK_WIDTH),
     "what runs share": (SHARED_RATIO, DOUBLINGS, APART),
     "how far layouts of one job differ": (DEGREES_OF_FREEDOM,),
     "how far peaks of one job's layouts differ": (peaks.DEGREES_OF_FREEDOM, peaks.SCALE),

@@ -9,14 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from planner.tuning.peaks import (
-    DEGREES_OF_FREEDOM,
-    SCALE,
-    Peaks,
-    PeakTrial,
-    learnt_peaks,
-    log_room,
-)
+from planner.calibration.peaks import PeakTrial, log_room
+from planner.tuning.peaks import DEGREES_OF_FREEDOM, SCALE, Peaks, learnt_peaks
 
 ERROR = 0.134
 ROOMY = 1.0
