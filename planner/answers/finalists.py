@@ -92,14 +92,18 @@ class _Race:
         return float("inf")
 
     def enter(self, group: Group) -> None:
-        """Simulate the best plan of a kind.
+        """Simulate the best plan of a kind, and the even one if there is one.
 
         Raises:
             VerificationError: if the search and the cost model disagree.
         """
-        if group.strategy not in self.seen:
-            self.seen.add(group.strategy)
-            self.finalists.append(_checked(self.request, group.strategy, group.step_seconds))
+        if group.strategy in self.seen:
+            return
+        self.seen.add(group.strategy)
+        self.finalists.append(_checked(self.request, group.strategy, group.step_seconds))
+        if group.even is not None and self.request.job.resolved.objective is not Objective.MEMORY:
+            even = _finalist(self.request, group.even)
+            self.finalists += [even] if even.prediction.fits else []
 
     def enter_all(self, answer: Found | NotFound, inquiry: Inquiry) -> None:
         """Simulate what a search found, as long as there is time."""
@@ -217,7 +221,8 @@ def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: flo
     """
     job, bound = request.job.resolved, found.certificate.lower_bound_seconds
     race = _Race(request=request, left_seconds=bound)
-    race.enter(Group(strategy=found.strategy, step_seconds=found.step_seconds))
+    own = Group(strategy=found.strategy, step_seconds=found.step_seconds)
+    race.enter(next((each for each in found.groups if each.strategy == found.strategy), own))
     is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
     if not is_longer or race.enough_seconds <= bound or job.objective is Objective.MEMORY:
         return race

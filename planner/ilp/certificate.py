@@ -20,6 +20,7 @@ import numpy as np
 
 from planner.cost.configuration import Configuration
 from planner.ilp.canonical_plan import tidied
+from planner.ilp.construction_heuristic import even_assignment
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
 from planner.ilp.frontier import Best, State
 from planner.ilp.incumbent import repriced, strategy_from
@@ -40,6 +41,7 @@ from planner.ilp.settings import (
 from planner.proof.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
+from planner.schema.strategy import Strategy
 
 
 def found_of(state: State, *, as_found: bool = False) -> Found:
@@ -98,7 +100,14 @@ def group_of(state: State, best: Best, *, as_found: bool = False) -> Group:
             best.assignment if as_found else _simplest(state, best, instance),
         ),
         step_seconds=best.step_seconds,
+        even=None if as_found else _even(state, best, instance),
     )
+
+
+def _even(state: State, best: Best, instance: Instance) -> Strategy | None:
+    """Return a strategy whose virtual stages wait little, where ranks hold several that differ."""
+    tried = even_assignment(instance) if instance.has_several_parts else None
+    return None if tried is None else strategy_from(state, best.index, instance, tried)
 
 
 def _simplest(state: State, best: Best, instance: Instance) -> Assignment:

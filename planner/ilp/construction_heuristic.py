@@ -202,6 +202,35 @@ def heuristic_assignment(instance: Instance, *, is_thorough: bool = False) -> Tr
     return best
 
 
+def even_assignment(instance: Instance) -> Assignment | None:
+    """Return the assignment tried that fits whose virtual stages wait least for one another.
+
+    Ranks take turns: in each, all run a virtual stage, and the slowest sets its pace. A round takes
+    sum_j max_r t_rj, where the step has max_r sum_j t_rj (`planner.cost.arrangement`).
+    """
+    found = []
+    for assignment in _by_cuts(instance):
+        evaluation = evaluate(instance, assignment)
+        if fits(instance, evaluation):
+            waited = _round_seconds(instance, assignment) - float(evaluation.pace.max())
+            step = evaluation.step_seconds + instance.repeat_count * waited
+            found.append((step, assignment))
+    return min(found, key=lambda tried: tried[0])[1] if found else None
+
+
+def _round_seconds(instance: Instance, assignment: Assignment) -> float:
+    """Return sum_j max_r t_rj, each layer of a kind as long as the rank's are in the mean."""
+    held = np.diff(instance.prefix_counts[list(assignment.cuts)], axis=0).astype(np.float64)
+    ranks, parts = np.array(instance.holders), len(instance.holders)
+    seconds = np.zeros(parts)
+    for k, (kind, counts) in enumerate(zip(instance.kinds, assignment.counts, strict=True)):
+        mean = (counts * kind.pace).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)
+        if kind.pinned_stage is not None:
+            held[0 if k == 0 else parts - 1, k] = 1.0
+        seconds += held[:, k] * mean[ranks]
+    return float(seconds.reshape(-1, instance.stage_count).max(axis=1).sum())
+
+
 def _best(instance: Instance, assignments: Iterator[Assignment]) -> Tried | None:
     best: Tried | None = None
     for assignment in assignments:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from planner.ilp.construction_heuristic import heuristic_assignment
+from planner.ilp.construction_heuristic import even_assignment, heuristic_assignment
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.milp import Optimum, SolverName, Status, Within, available_solvers, optimise
 from tests.draws import drawn, of_drawn
@@ -119,9 +119,12 @@ def test_heuristic_plans_are_plans() -> None:
     found = 0
     for seed in drawn(range(1500), one_of=ONE_OF):
         instance = seeded_instance(seed)
-        tried = heuristic_assignment(instance)
-        if tried is None:
+        tried, even = heuristic_assignment(instance), even_assignment(instance)
+        if tried is None or even is None:
+            assert even is tried is None, f"instance {seed}"
             continue
+        assert fits(instance, evaluate(instance, even)), f"instance {seed}"
+        assert_places_every_layer(instance, even)
         step, assignment = tried
         evaluation = evaluate(instance, assignment)
         best = least_step(instance)

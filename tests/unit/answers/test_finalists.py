@@ -12,7 +12,7 @@ from planner.answers.frontier import frontier
 from planner.answers.objectives import enough_seconds
 from planner.answers.reasons import planned_of
 from planner.cost.step import predict_simulated
-from planner.ilp.problem import Group
+from planner.ilp.problem import Found, Group
 from planner.planning import plan
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.references import read_cluster, read_model
@@ -99,6 +99,40 @@ def test_no_schedule_s_best_plan_is_faster(schedule: PipelineSchedule) -> None:
     assert isinstance(answer, Solution)
     best = fastest().prediction.step_seconds.p50
     assert best <= simulated_seconds(request, answer) * (1.0 + 1e-9)
+
+
+def test_virtual_stages_that_wait_little_are_taken_where_those_of_the_best_form_wait() -> None:
+    """A tower of 32 blocks before a decoder of 28, four virtual stages on each of four ranks."""
+    job = Job.from_fields(
+        {
+            "global_batch_size": 32,
+            "sequence_length": 4096,
+            "limits": {
+                **LIMITS,
+                "activation_checkpointing": ["full"],
+                "pipeline_parallel_degree": 4,
+                "virtual_pipeline_degree": 4,
+                "pipeline_schedules": ["interleaved_1f1b"],
+                "simplicity_ratio": 0.0,
+            },
+        },
+        source="job",
+    )
+    request = resolved_request(read_model("qwen2-vl-7b"), read_cluster("8xh100-sxm5-80gb"), job)
+    found = Inquiry.within(60.0, share_ratio=1.0).search(request)
+    assert isinstance(found, Found)
+    (group,) = found.groups
+    best, even = (
+        predict_simulated(request.workload, request.hardware, request.job.resolved, strategy)
+        for strategy in (group.strategy, group.even)
+        if strategy is not None
+    )
+    assert even.fits
+    assert best.closed_form_seconds < even.closed_form_seconds
+    assert best.step_seconds.p50 > 1.3 * even.step_seconds.p50
+    answer = best_plan(request, inquiry=Inquiry.within(60.0))
+    assert isinstance(answer, Solution)
+    assert answer.step_seconds <= even.step_seconds.p50 * (1.0 + 1e-9)
 
 
 def test_each_schedule_is_simulated_however_many_kinds_of_one_come_first(
