@@ -6,8 +6,10 @@ are, such as masks and positions, which every stage of a pipeline has of its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,7 +68,7 @@ def follow(
         part.register_forward_hook(follower.hook(path), with_kwargs=True) for path, part in parts
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _without_values([part for _, part in parts[1:-2]]):
             output = module(example, **inputs)
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         follower.problem = follower.problem or f"its forward fails on the meta device: {error}"
@@ -85,6 +87,32 @@ def follow(
             "pipeline_parallel_degree limited to 1",
         )
     return follower.routes
+
+
+@contextmanager
+def _without_values(blocks: Sequence[nn.Module]) -> Iterator[None]:
+    """Let blocks that need values, as routers do, hand on a tensor as it came to them."""
+    own = {block: vars(block).get("forward") for block in blocks}
+    for block in own:
+        block.forward = partial(_handed_on, block.forward)
+    try:
+        yield
+    finally:
+        for block, forward in own.items():
+            del block.forward
+            if forward is not None:
+                block.forward = forward
+
+
+def _handed_on(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    try:
+        return forward(*arguments, **named)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        given = [item for item in (*arguments, *named.values()) if isinstance(item, torch.Tensor)]
+        hidden = next((item for item in given if item.is_floating_point()), None)
+        if hidden is None or "meta" not in str(error).lower():
+            raise
+        return torch.empty_like(hidden)
 
 
 class _Follower:

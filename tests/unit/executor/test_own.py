@@ -55,6 +55,30 @@ class Scaled(Chain):
         return self.head(self.norm(hidden))
 
 
+class Routed(nn.Module):
+    """A block that asks its values which tokens go where."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.linear = nn.Linear(8, 2), nn.Linear(8, 8)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return hidden states, of which some have met the linear."""
+        chosen = self.router(hidden).argmax(-1) == 0
+        if chosen.any():
+            rows = self.linear(hidden[chosen])
+            hidden = hidden.masked_scatter(chosen.unsqueeze(-1), rows)
+        return hidden
+
+
+class Mixture(Chain):
+    """The same, of blocks that route tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Routed() for _ in "ab")
+
+
 class Softened(Chain):
     """The same, with something after its head."""
 
@@ -317,6 +341,16 @@ def test_shapes_and_ties_are_read_from_the_module() -> None:
 def test_a_path_that_leads_nowhere_is_named(declared: dict[str, object], said: str) -> None:
     with pytest.raises(ModelMismatchError, match=said):
         own(Chain, **declared).declared()
+
+
+def test_blocks_that_need_values_are_followed_without_any() -> None:
+    torch.manual_seed(3)
+    module = Mixture()
+    chain = own(Mixture, **PARTS).pipelined(TOKENS)
+    chain.to_empty(device="cpu")
+    chain.load_state_dict(module.state_dict())
+    tokens = torch.arange(8).view(2, 4)
+    assert torch.equal(chain(tokens), module(tokens))
 
 
 def test_sequence_parallelism_refuses_a_parameter_outside_of_all_parts() -> None:
