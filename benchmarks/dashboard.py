@@ -1,7 +1,7 @@
 """The dashboard over many plans: server seconds of its pages, and the bytes of the first one.
 
 `python -m benchmarks.dashboard [PLAN_COUNT]` fills a SQLite file in a temporary folder with copies
-of a few real plans (10,000 unless told) and asks for pages in this process, twenty times each;
+of a few real plans (10,000 unless told) and asks for pages in this process, a hundred times each;
 `--write` puts the figures into docs/dashboard.md. The bars: less than 200 ms of server time; of
 processor time, 2 times that of an operation that reads nothing for a stored plan, 5 times for the
 first page; and less than 300 KB for the first page without plotly. Requests are handed to the
@@ -38,7 +38,7 @@ from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 
 PLAN_COUNT = 10_000
-ROUNDS = 20
+ROUNDS = 100
 PROJECT = "default"
 PAGE = DOCS / "dashboard.md"
 BARE, STORED, FIRST = (
