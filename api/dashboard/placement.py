@@ -6,9 +6,8 @@ Ranks are numbered with the pipeline outermost and tensor parallelism innermost 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.hardware import cluster_hardware
@@ -18,6 +17,7 @@ from planner.schema.strategy import Strategy
 
 AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 _EXPERT = "expert"
+_OTHERS = {axis: tuple(other for other in AXES if other != axis) for axis in AXES}
 _WORDS = {
     "pipeline": ("Pipeline", "passes activations from stage to stage"),
     "replicate": ("Data parallel, replicated", "averages gradients of replicas"),
@@ -71,13 +71,14 @@ class Placement:
 
 def placement(plan: Plan) -> Placement:
     """Return which rank lies where, and which groups it belongs to."""
-    strategy = plan.strategy
+    strategy, degrees = plan.strategy, _degrees(plan.strategy)
     nodes = _empty_nodes(plan.cluster.resolved)
     filled: list[list[Place | None]] = [[None] * node.device_count for node in nodes]
     for rank, (node, device) in enumerate(_slots(plan, nodes)):
-        at = _coordinates(strategy, rank)
+        at = _coordinates(strategy, degrees, rank)
+        groups = _groups(strategy, degrees, at)
         filled[node][device] = Place(
-            rank=rank, node=node, device=device, coordinates=at, groups=_groups(strategy, at)
+            rank=rank, node=node, device=device, coordinates=at, groups=groups
         )
     found = tuple(
         Node(index=index, node_group=node.group, device=node.device, places=tuple(filled[index]))
@@ -143,9 +144,8 @@ def _degrees(strategy: Strategy) -> dict[str, int]:
     }
 
 
-def _coordinates(strategy: Strategy, rank: int) -> dict[str, int]:
+def _coordinates(strategy: Strategy, degrees: dict[str, int], rank: int) -> dict[str, int]:
     """Return a rank's place on each axis, and on that of the experts."""
-    degrees = _degrees(strategy)
     at: dict[str, int] = {}
     left = rank
     for axis in reversed(AXES):
@@ -155,30 +155,27 @@ def _coordinates(strategy: Strategy, rank: int) -> dict[str, int]:
     return at
 
 
-def _groups(strategy: Strategy, at: dict[str, int]) -> dict[str, int]:
+def _groups(strategy: Strategy, degrees: dict[str, int], at: dict[str, int]) -> dict[str, int]:
     """Return, for every axis, the number of the group of ranks that differ on that axis alone."""
-    degrees = _degrees(strategy)
-    groups = {
-        axis: _number([other for other in AXES if other != axis], degrees, at) for axis in AXES
-    }
+    groups = {axis: _number(others, degrees, at) for axis, others in _OTHERS.items()}
     groups[_EXPERT] = _expert_group(strategy, at, degrees)
     return groups
 
 
 def _expert_group(strategy: Strategy, at: dict[str, int], degrees: dict[str, int]) -> int:
     split = _expert_tensor(strategy)
-    inner_count = prod(degrees[axis] for axis in ("shard", "context", "tensor"))
-    inner = _number(["shard", "context", "tensor"], degrees, at)
+    inner_count = degrees["shard"] * degrees["context"] * degrees["tensor"]
+    inner = _number(("shard", "context", "tensor"), degrees, at)
     experts = strategy.expert_parallel_degree * split
     within = inner // experts * split + inner % split
     return (
-        _number(["pipeline", "replicate"], degrees, at)
+        _number(("pipeline", "replicate"), degrees, at)
         * (inner_count // strategy.expert_parallel_degree)
         + within
     )
 
 
-def _number(axes: list[str], degrees: dict[str, int], at: dict[str, int]) -> int:
+def _number(axes: Sequence[str], degrees: dict[str, int], at: dict[str, int]) -> int:
     number = 0
     for axis in axes:
         number = number * degrees[axis] + at[axis]
