@@ -31,8 +31,6 @@ from planner.space.complexity import features
 
 FINALISTS = 32
 """Kinds of plans that are simulated at most."""
-_CLOSE_RATIO = 0.005
-"""How far a kind's plan may be from the least closed form of its kind to be simulated first."""
 _SCHEDULE = "pipeline_schedule"
 _KIND = (*DEGREES, _SCHEDULE, "virtual_pipeline_degree")
 _TOO_LONG_RATIO = 0.03
@@ -226,13 +224,11 @@ def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: flo
     is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
     if not is_longer or race.enough_seconds <= bound or job.objective is Objective.MEMORY:
         return race
-    first, share = race.fastest, _SCHEDULES_SHARE_RATIO * share_ratio
-    for tolerance in (_CLOSE_RATIO, 0.0):
-        _race_schedules(race, first, inquiry, tolerance_ratio=tolerance, share_ratio=share)
+    share = _SCHEDULES_SHARE_RATIO * share_ratio
+    _race_schedules(race, race.fastest, inquiry, share_ratio=share)
     is_known = bound >= found.step_seconds * (1.0 - RELATIVE_TOLERANCE)
     known = _kind(found.strategy) if is_known else None
-    _race_kinds(race, inquiry, known, tolerance_ratio=_CLOSE_RATIO, share_ratio=share_ratio / 2.0)
-    answer = _race_kinds(race, inquiry, known, tolerance_ratio=0.0, share_ratio=share_ratio)
+    answer = _race_kinds(race, inquiry, known, share_ratio=share_ratio)
     race.left_seconds = max(bound, _left(answer))
     return race
 
@@ -242,10 +238,9 @@ def _race_kinds(
     inquiry: Inquiry,
     known: tuple[object, ...] | None,
     *,
-    tolerance_ratio: float,
     share_ratio: float,
 ) -> Found | NotFound:
-    """Simulate plans near the least closed form of their kind; return what the search says."""
+    """Simulate the best plan of each kind by its closed form; return what the search says."""
     answer = inquiry.search(
         race.request,
         cutoff_seconds=race.cutoff_seconds,
@@ -254,7 +249,6 @@ def _race_kinds(
             by=_KIND,
             settle=race.enough_after,
             enough_seconds=race.enough_seconds,
-            tolerance_ratio=tolerance_ratio,
             known=known,
         ),
         share_ratio=share_ratio,
@@ -268,7 +262,6 @@ def _race_schedules(
     first: Finalist,
     inquiry: Inquiry,
     *,
-    tolerance_ratio: float,
     share_ratio: float,
 ) -> None:
     """Simulate the best plan of each schedule but the first plan's, below the latter's step.
@@ -283,7 +276,6 @@ def _race_schedules(
             count=len(PipelineSchedule),
             by=(_SCHEDULE,),
             settle=race.all_after,
-            tolerance_ratio=tolerance_ratio,
             known=(first.strategy.pipeline_schedule,),
         ),
         share_ratio=share_ratio,

@@ -72,7 +72,6 @@ class Frontier:
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
-    closed_groups: set[int] = field(default_factory=set)
     _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
     _unseen: Integers = field(init=False)
@@ -101,8 +100,8 @@ class Frontier:
         """Return the step of the best plan, inf without any."""
         return min((best.step_seconds for best in self.best.values()), default=float("inf"))
 
-    def settled(self, key: float, tolerance_ratio: float) -> list[Best]:
-        """Return the best plans that nothing left of their groups beats by more, best first.
+    def settled(self, key: float) -> list[Best]:
+        """Return the best plans that nothing left of their groups beats, best first.
 
         Whatever waits in the heap has this key at least.
         """
@@ -111,7 +110,7 @@ class Frontier:
             group = self.groups[index]
             least[group] = min(self.keys[index], least.get(group, key))
         order = sorted(self.best.items(), key=lambda item: (item[1].step_seconds, item[1].index))
-        below = 1.0 - max(PROOF_TOLERANCE, tolerance_ratio)
+        below = 1.0 - PROOF_TOLERANCE
         return [b for group, b in order if b.step_seconds * below <= least.get(group, key)]
 
     def limit_seconds(self) -> float:
@@ -122,8 +121,6 @@ class Frontier:
 
     def limit_of(self, index: int) -> float:
         """Return the step that a plan of this configuration must be below to matter."""
-        if self.groups[index] in self.closed_groups:
-            return 0.0
         own = self.best.get(self.groups[index])
         known = float("inf") if own is None else own.step_seconds
         return min(self.limit_seconds(), known)
@@ -132,7 +129,6 @@ class Frontier:
         """Return the same for many configurations."""
         limit = self.limit_seconds()
         own = {group: min(limit, best.step_seconds) for group, best in self.best.items()}
-        own |= dict.fromkeys(self.closed_groups, 0.0)
         return [own.get(self.groups[index], limit) for index in indices]
 
     def offer(
@@ -273,7 +269,7 @@ class Frontier:
 
     def least_left(self) -> float:
         """Return the least key that waits or is open, inf where none does."""
-        others = [i for i in (*self.left_open, *self.waiting) if self.limit_of(i) > 0.0]
+        others = (*self.left_open, *self.waiting)
         left = min((self.keys[index] for index in others), default=float("inf"))
         return min(self.next_key(), left)
 

@@ -62,17 +62,15 @@ class Groups:
     """How many plans are wanted, each the best of those that have the same in what is named.
 
     `settle` is told of each group's best plan as soon as nothing that is left of the group beats
-    it by more than `tolerance_ratio`, and of the best of all once some of the time is over. It says
-    in place of `enough_seconds` up to which step all has to be looked into from then on. With a
-    tolerance, what is left of a group that was told is left out, and so is in any case the group
-    that has `known` of what is named.
+    it, and of the best of all once some of the time is over. It says in place of `enough_seconds`
+    up to which step all has to be looked into from then on. Left out is the group that has `known`
+    of what is named.
     """
 
     count: int = 1
     by: tuple[str, ...] = DEGREES
     settle: Callable[[Group], float] | None = None
     enough_seconds: float = float("inf")
-    tolerance_ratio: float = 0.0
     known: tuple[object, ...] | None = None
 
 

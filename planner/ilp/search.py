@@ -290,20 +290,18 @@ def _settle(state: State, key: float) -> bool:
 
     What is left has `key` at least.
     """
-    frontier, settle, tolerance = state.frontier, state.groups.settle, state.groups.tolerance_ratio
+    frontier, settle = state.frontier, state.groups.settle
     if settle is None:
         return False
     is_due = state.is_past(TOLD_SHARE_RATIO) and not state.settled
     best_of_all = frontier.ranked()[:1] if is_due else []
-    for best in (*frontier.settled(key, tolerance), *best_of_all):
+    for best in (*frontier.settled(key), *best_of_all):
         own = frontier.groups[best.index]
         if state.seconds_left <= 0.0:
             break
         if own not in state.settled and key < state.enough_seconds:
             group = state.settled[own] = group_of(state, best)
             state.enough_seconds = min(state.enough_seconds, settle(group))
-            if tolerance > 0.0:
-                frontier.closed_groups.add(own)
     return key >= state.enough_seconds
 
 

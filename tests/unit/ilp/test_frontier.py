@@ -50,25 +50,12 @@ def test_a_group_is_settled_once_nothing_that_is_left_of_it_beats_its_plan() -> 
     frontier = a_frontier(1.0, 1.0, 1.0, 5.0, groups=[0, 0, 1, 2], group_count=3)
     for index, step in ((1, 2.0), (2, 1.5), (3, 6.0)):
         frontier.offer(index, step, ANY)
-    assert frontier.settled(1.4, 0.0) == []
-    assert [best.index for best in frontier.settled(2.0, 0.0)] == [2, 1]
+    assert frontier.settled(1.4) == []
+    assert [best.index for best in frontier.settled(2.0)] == [2, 1]
     frontier.wait(0, 1.2)
-    assert [best.index for best in frontier.settled(2.0, 0.0)] == [2]
+    assert [best.index for best in frontier.settled(2.0)] == [2]
     frontier.leave_open(3)
-    assert [best.index for best in frontier.settled(9.0, 0.0)] == [2]
-
-
-def test_what_is_left_of_a_group_that_was_closed_is_not_looked_at() -> None:
-    """Its plan is a quarter of a per cent above the least bound of its group."""
-    frontier = a_frontier(1.0, 1.2, 3.0, groups=[0, 0, 1], group_count=2)
-    frontier.offer(0, 1.203, ANY)
-    assert frontier.settled(1.2, 0.0) == []
-    assert [best.index for best in frontier.settled(1.2, 0.005)] == [0]
-    frontier.closed_groups.add(0)
-    frontier.leave_open(1)
-    assert frontier.limits_of([0, 1, 2]) == [0.0, 0.0, float("inf")]
-    assert frontier.pop() == (3.0, 2)
-    assert frontier.least_left() == float("inf")
+    assert [best.index for best in frontier.settled(9.0)] == [2]
 
 
 def test_nothing_is_looked_at_that_cannot_beat_the_best() -> None:
