@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from executor.batch import Batch
+from executor.batch import TARGETS, Batch
 from executor.errors import ModelMismatchError
 from executor.losses import USUALLY_IGNORED
 from executor.models.declaration import ModelDeclaration
@@ -140,7 +140,7 @@ class PlannedBatch:
         for name, tensor in batch:
             rows = tensor.shape[0] if tensor.dim() else 0
             if rows != expected:
-                is_beside = batch.row_count == expected and tensor is not batch.first
+                is_beside = name != TARGETS and tensor is not batch.first
                 raise self._refusal(
                     f"{self.owner} {self.sequence_count} sequences",
                     f"{rows} sequences of {name}",
