@@ -24,9 +24,9 @@ from api.services.operations import OperationService
 from api.services.plans import DEFAULT_WAIT_SECONDS, PlanService
 from api.services.projects import ProjectService
 from api.services.sessions import SessionService
+from planner.schema.agent import Identifier
 
 WAIT_SECONDS_LIMIT = 30.0
-IDENTIFIER_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 SESSION_COOKIE = "meshwright_session"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
@@ -221,6 +221,6 @@ MetricsOfApp = Annotated[Metrics, Depends(Part(lambda request: request.app.state
 
 SubmissionHeaders = Annotated[SubmissionOptions, Depends(_submission_options)]
 LastEventNumber = Annotated[int, Depends(_last_event)]
-PlanId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
-OperationId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
-KeyId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
+PlanId = Annotated[Identifier, Path()]
+OperationId = Annotated[Identifier, Path()]
+KeyId = Annotated[Identifier, Path()]

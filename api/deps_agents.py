@@ -9,13 +9,14 @@ from fastapi.security.utils import get_authorization_scheme_param
 from starlette.concurrency import run_in_threadpool
 
 from api.agent_services import AgentServices
-from api.deps import IDENTIFIER_PATTERN, Part, client_address
+from api.deps import Part, client_address
 from api.services.agents import AgentService
 from api.services.fleet_history import FleetHistoryService
 from api.services.leases import LeaseService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
 from api.services.tunings import TuningService
+from planner.schema.agent import Identifier
 
 
 def agent_services(request: Request) -> AgentServices:
@@ -46,7 +47,7 @@ FleetHistory = Annotated[
 Tunings = Annotated[TuningService, Depends(Part(lambda request: agent_services(request).tunings))]
 ClientAddress = Annotated[str, Depends(Part(client_address))]
 AgentToken = Annotated[str, Depends(_authenticated_agent)]
-AgentId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
-LeaseId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
-RunId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
-TuningId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
+AgentId = Annotated[Identifier, Path()]
+LeaseId = Annotated[Identifier, Path()]
+RunId = Annotated[Identifier, Path()]
+TuningId = Annotated[Identifier, Path()]

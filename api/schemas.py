@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from pydantic.config import JsonDict
 
 from api.caller import Scope
+from planner.schema.agent import Identifier
 from planner.schema.document import Part
 from planner.schema.job import Job
 from planner.schema.service import PlanLabels, PlanTag
@@ -26,7 +27,6 @@ def _name_or_fields(value: object) -> object:
 
 
 _NAME_LENGTH_LIMIT = 200
-_IDENTIFIER_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 Given = Annotated[
     Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)] | dict[str, Any],
     BeforeValidator(_name_or_fields),
@@ -196,7 +196,7 @@ class AuditQuery(WirePart):
     """Which entries of the audit log to list: of an action, of a key, about a subject."""
 
     action: Annotated[str | None, Field(pattern=r"^[a-z_.-]{1,64}$")] = None
-    key_id: Annotated[str | None, Field(pattern=_IDENTIFIER_PATTERN)] = None
+    key_id: Identifier | None = None
     subject: ListedName | None = None
     cursor: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20

@@ -51,21 +51,7 @@ DEFAULTS: dict[str, str] = {
     "simplicity_percent": f"{Limits().simplicity_ratio * 100:g}",
     "solver_seconds": f"{Limits().solver_seconds:g}",
 }
-_COUNT_LIMIT = f"{2**24:,}"
 _RULES: dict[str, tuple[str, str]] = {
-    "global_batch_size": (
-        f"must be a whole number from 1 to {_COUNT_LIMIT}",
-        "give the sequences per optimizer step, or leave it empty",
-    ),
-    "sequence_length": (
-        f"must be a whole number from 1 to {_COUNT_LIMIT}",
-        "give the tokens per sequence, or leave it empty",
-    ),
-    "precision": ("is not a known precision", "choose one of the list"),
-    "optimizer": ("is not a known optimizer", "choose one of the list"),
-    "stack": ("is not a known stack", "choose one of the list"),
-    "framework": ("is not a known framework", "choose one of the list"),
-    "objective": ("is not a known objective", "choose one of the list"),
     "tensor_parallel": (
         "must be whole numbers from 1, the least not above the most",
         "give degrees such as 1 and 8, or leave them empty",
@@ -279,7 +265,8 @@ def form_field(name: str, values: Mapping[str, str]) -> str | None:
         root, *path = path
     if root == "limits" and path:
         return _LIMITS.get(path[0], "job_rest")
-    return root if root in _RULES else _LIMITS.get(root, "job_rest" if of_job else None)
+    own = root in _RULES or root in _OWN
+    return root if own else _LIMITS.get(root, "job_rest" if of_job else None)
 
 
 def model_field(values: Mapping[str, str]) -> str:
@@ -377,6 +364,8 @@ def _job_complaint(error: Mapping[str, Any], values: Mapping[str, str]) -> tuple
     if where in _RULES:
         problem, remedy = _RULES[where]
         return where, Complaint(problem=problem, value=_typed_at(where, values), remedy=remedy)
+    if where in _OWN:
+        return where, Complaint(problem=message, value=_typed_at(where, values), remedy=remedy)
     if error["type"] == "extra_forbidden":
         remedy = meant(error["loc"], Job) + remedy
     return where, Complaint(problem=f"{path}: {message}", value=None, remedy=remedy)
