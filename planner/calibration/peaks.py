@@ -24,7 +24,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibration.trust import trusted_deviations
 from planner.cost.configuration import Floats
+from planner.cost.learnt import Learnt
 from planner.cost.peaks import (
     own_peak_deviation,
     peak_deviation,
@@ -104,8 +106,8 @@ def learnt_peaks(known: Sequence[tuple[Case, bool]]) -> tuple[LearntPeak, ...]:
     """Return runs, of which it is known whether they fitted, as a calibration keeps their peaks.
 
     A peak of less than e^-s of what was predicted counts as one of that: how much less some take
-    says nothing of how much more another may. Runs that say nothing, having all the room, are left
-    out.
+    says nothing of how much more another may. One far from what all others say is less trusted.
+    Runs that say nothing, having all the room, are left out.
     """
     if not known:
         return ()
@@ -125,9 +127,15 @@ def learnt_peaks(known: Sequence[tuple[Case, bool]]) -> tuple[LearntPeak, ...]:
         sides=sides,
     )
     found = posterior_of(seen, shared=shared, own=own)
+
+    def learnt_with(tried: Floats) -> Learnt:
+        none = np.zeros(len(each))
+        return Learnt.of_errors(points, errors=found.values, shared=shared, own=tried, common=none)
+
+    deviations = trusted_deviations(learnt_with, found.deviations)
     return tuple(
         one.model_copy(update={"log_error": float(value), "own_deviation": float(deviation)})
-        for one, value, deviation in zip(each, found.values, found.deviations, strict=True)
+        for one, value, deviation in zip(each, found.values, deviations, strict=True)
         if abs(value) < _MOST and deviation < _MOST
     )
 

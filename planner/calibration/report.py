@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.calibration.peaks import learnt_peaks
 from planner.calibration.row import Row, Sorting
+from planner.calibration.trust import trusted_deviations
 from planner.cost.configuration import Floats
 from planner.cost.intervals import P90_DEVIATIONS, own_deviation, shared_deviation
 from planner.cost.learnt import Learnt, Points, points_of_runs
@@ -36,8 +37,6 @@ CHANCE_DEVIATIONS = 1.0
 20 % around what is predicted 12 % are taken with it, 20 % with half; of noise of 5 %, which narrows
 what is left open, 99 %."""
 
-_TRUSTED_DEVIATIONS = 2.5  # a run that is farther from what all others say is less trusted
-_ROUNDS = 5
 _LOG_ERROR_MOST = 10.0
 
 
@@ -97,6 +96,7 @@ def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
         run_count=sorting.run_count,
         left_out=dict(sorted(sorting.left_out.items())),
         read_as=dict(sorted(sorting.read_as.items())),
+        peaks_left_out=dict(sorted(sorting.peaks_left_out.items())),
         accepted=found.accepted,
         reason=found.reason,
         profile=CalibrationProfile(
@@ -120,22 +120,17 @@ def learnt_runs(rows: Sequence[Row]) -> tuple[LearntRun, ...]:
 
 
 def trusted(runs: Sequence[LearntRun]) -> tuple[LearntRun, ...]:
-    """Return runs, of which those that lie far from what all others say are less trusted.
-
-    One that lies farther than 2.5 standard deviations is taken to have as much of its own as makes
-    it 2.5 of them.
-    """
+    """Return runs, of which those that lie far from what all others say are less trusted."""
     least = np.array([run.own_deviation for run in runs])
-    for _ in range(_ROUNDS if len(runs) > 1 else 0):
-        own = np.array([run.own_deviation for run in runs])
-        off, variances = Learnt.of(runs).left_out()
-        wanted = (off / _TRUSTED_DEVIATIONS) ** 2 - (variances - own**2)
-        own = np.sqrt(np.maximum(least**2, wanted))
-        runs = [
-            run.model_copy(update={"own_deviation": min(float(value), _LOG_ERROR_MOST)})
-            for run, value in zip(runs, own, strict=True)
-        ]
-    return tuple(runs)
+    own = trusted_deviations(lambda tried: Learnt.of(_with_own(runs, tried)), least)
+    return _with_own(runs, np.minimum(own, _LOG_ERROR_MOST))
+
+
+def _with_own(runs: Sequence[LearntRun], own: Floats) -> tuple[LearntRun, ...]:
+    return tuple(
+        run.model_copy(update={"own_deviation": float(value)})
+        for run, value in zip(runs, own, strict=True)
+    )
 
 
 def learnt_run(row: Row) -> LearntRun:

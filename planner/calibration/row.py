@@ -21,6 +21,8 @@ from planner.validation.measurement import (
 )
 from planner.validation.reasons import SetAside, Unpriced
 
+_MEMORY_MOST = 1.1
+
 Pair = tuple[str, Stack]
 """A device's name and the stack on it."""
 
@@ -66,13 +68,15 @@ class Sorting:
 
     A reason goes with what was to blame in the first run that it holds of. `read_as` is the stack
     that runs of a program were priced under whose own is not known. `peaked` are the runs of which
-    it is known whether they fitted, with or without a measured step.
+    it is known whether they fitted, with or without a measured step; `peaks_left_out` says of how
+    many, and why, what they say cannot be.
     """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
     peaked: list[tuple[Case, bool]] = field(default_factory=list)
     read_as: dict[str, Stack] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    peaks_left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def has_peaks(self) -> bool:
@@ -111,8 +115,20 @@ def sorted_rows(
             one = first.setdefault(wanted.reason, wanted)
             found.left_out[f"{one.reason}: {one.detail}" if one.detail else one.reason] += 1
         if wanted.case is not None and (fitted := _fitted(wanted.case.run)) is not None:
-            found.peaked.append((wanted.case, fitted))
+            if _is_beyond_the_device(wanted.case):
+                found.peaks_left_out["a peak of more than its device holds"] += 1
+            else:
+                found.peaked.append((wanted.case, fitted))
     return found
+
+
+def _is_beyond_the_device(case: Case) -> bool:
+    """Return whether a run says that it took more than a device of its kind has.
+
+    Units of a thousand in place of 1,024, and names of sizes, make as much as a tenth.
+    """
+    peak, kind = measured_peak_bytes(case.run), case.hardware.kinds[0]
+    return not isinstance(peak, SetAside) and peak > _MEMORY_MOST * kind.device_memory_bytes
 
 
 def _fitted(run: MeasuredRun) -> bool | None:

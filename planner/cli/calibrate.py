@@ -84,7 +84,8 @@ def _check_some(sorting: Sorting, file: Path) -> None:
     if sorting.rows or sorting.has_peaks:
         _check_few(sorting, file)
         return
-    reasons = ", ".join(f"{count} {why}" for why, count in sorting.left_out.most_common(5))
+    left_out = [*sorting.peaks_left_out.items(), *sorting.left_out.most_common(5)]
+    reasons = ", ".join(f"{count} {why}" for why, count in left_out)
     raise InputError(
         f"no run can be fitted: {reasons}",
         field=str(file),

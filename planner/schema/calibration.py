@@ -81,12 +81,13 @@ class CalibrationReport(Document):
 
     `run_count` = the profile's runs + the sum over `left_out`, which is by reason, of steps.
     `read_as` are programs that are not known by their names, and the stack that their runs were
-    priced under.
+    priced under. `peaks_left_out` is of peaks of memory, by reason.
     """
 
     run_count: Count
     left_out: dict[str, PositiveCount]
     read_as: dict[str, Stack] = Field(default_factory=dict)
+    peaks_left_out: dict[str, PositiveCount] = later({})
     accepted: bool
     reason: str
     profile: CalibrationProfile

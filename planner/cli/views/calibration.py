@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.schema.calibration import CalibrationReport, LearntEffect
+from planner.units import counted
 
 
 def calibration_view(report: CalibrationReport) -> RenderableType:
@@ -18,6 +19,8 @@ def calibration_view(report: CalibrationReport) -> RenderableType:
     for program, stack in report.read_as.items():
         said = f"{program} is not known: its runs are priced as {stack}, the closest stack"
         parts += [Text(), Text(said)]
+    for reason, count in report.peaks_left_out.items():
+        parts += [Text(), Text(f"{counted(count, 'run')} left out for {reason}")]
     if report.left_out:
         parts += [Text(), _left_out_table(report.left_out)]
     return Group(*parts)
@@ -35,11 +38,11 @@ def _peak_words(effect: LearntEffect) -> str:
 
 def _words(effect: LearntEffect, what: str) -> str:
     """Return one effect as a sentence: the posterior, the prior, and what the runs said of it."""
-    runs = "1 run" if effect.run_count == 1 else f"{effect.run_count} runs"
+    runs = "1 run says" if effect.run_count == 1 else f"{effect.run_count} runs say"
     return (
         f"{effect.runs}: {what} than predicted, within"
         f" {effect.left_ratio:.0%}, where {effect.prior_ratio:.0%} was known before;"
-        f" {runs} say {effect.said_ratio:.0%} of it"
+        f" {runs} {effect.said_ratio:.0%} of it"
     )
 
 

@@ -19,6 +19,7 @@ from tests.measured_rows import TORCHTITAN, a_run
 
 GIB = 2.0**30
 ORIGIN = Origin(name="ours", date="2026-11-27", source="runs.jsonl", source_digest="0" * 64)
+TOO_LARGE = {"peak_mem_gib": 800.0, "mem_class": "device_used"}
 UNTIMED = {"tokens_per_s_per_gpu": None, "step_time_s": None}
 
 
@@ -95,6 +96,23 @@ def test_each_way_to_count_a_peak_is_moved_alike(mem_class: str) -> None:
     assert isinstance(ours, Pair)
     (effect,) = profile.peak_effects
     assert ours.predicted / shipped.predicted == pytest.approx(effect.factor, rel=1e-6)
+
+
+def test_a_peak_far_from_all_others_is_less_trusted() -> None:
+    """Five as predicted and one of 1.8 times it, as of another unit."""
+    odd = (a_case(**measured(1.8)), True)
+    known = learnt_peaks([(a_case(**measured(1.0)), True)] * 5 + [odd])
+    assert known[-1].own_deviation > 2.0 * own_peak_deviation()
+    assert [one.own_deviation for one in known[:5]] == pytest.approx([own_peak_deviation()] * 5)
+
+
+def test_a_peak_of_more_than_its_device_holds_is_left_out_and_told() -> None:
+    runs = [a_run(TORCHTITAN, **measured(1.0)), a_run(TORCHTITAN, **{**UNTIMED, **TOO_LARGE})]
+    sorting = sorted_rows(runs)
+    assert sorting.peaks_left_out == {"a peak of more than its device holds": 1}
+    found = calibration_report(sorting, ORIGIN)
+    assert len(found.profile.measured_peaks) == 1
+    assert found.peaks_left_out == {"a peak of more than its device holds": 1}
 
 
 def test_runs_that_say_nothing_are_refused_with_the_remedy() -> None:
