@@ -62,11 +62,11 @@ def test_a_key_that_is_not_known_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_gpus": 0}, r"num_gpus: .*greater than or equal to 1.*got 0.* line 2"),
-        ({"seq_len": "long"}, r"seq_len: .*integer.*got long.* line 2"),
-        ({"step_time_s": -1.0}, r"step_time_s: .*greater than 0.*got -1.* line 2"),
-        ({"recompute": "some"}, r"recompute: .*'none'.*got some.* line 2"),
-        ({"gpu": 4, "tier": []}, r"gpu: .*string.*1 more.*got 4.* line 2"),
+        ({"num_gpus": 0}, r"num_gpus: is too small .*got 0.*use 1 or more.* line 2"),
+        ({"seq_len": "long"}, r"seq_len: is not a whole number .*got long.* line 2"),
+        ({"step_time_s": -1.0}, r"step_time_s: is too small .*got -1.*use more than 0.* line 2"),
+        ({"recompute": "some"}, r"recompute: .*got some.*'none'.* line 2"),
+        ({"gpu": 4, "tier": []}, r"gpu: is not text .*1 more.*got 4.*write text.* line 2"),
     ],
 )
 def test_a_bad_field_is_named_with_its_line_and_others_are_read(

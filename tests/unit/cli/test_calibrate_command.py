@@ -178,7 +178,7 @@ def test_a_bad_field_is_named_with_its_value_and_the_remedy(command, runs, tmp_p
     beside.write_text("\n".join([runs.read_text().strip(), *bad]))
     refused = command("calibrate", alone, "--out", tmp_path / "ours.yaml").stderr
     assert "2 unpriced: field: " in refused
-    for words in ("line 1", "mbs", "-3", "greater than or equal to 1"):
+    for words in ("line 1", "mbs", "-3", "use 1 or more"):
         assert words in refused
     told = command("calibrate", beside, "--out", tmp_path / "ours.yaml", "--json").fields
     (reason,) = told["left_out"]
@@ -199,7 +199,7 @@ def test_a_place_that_cannot_hold_a_profile_is_refused_before_the_work(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("shared_deviation: 0.", "shared_deviation: -0."), "greater than or equal"),
+        (("shared_deviation: 0.", "shared_deviation: -0."), "is too small"),
         (("stack: torch", "stack: horovod"), "runs.0.stack"),
         (("\nruns:", "\nruuns:"), "runs: is required"),
     ],

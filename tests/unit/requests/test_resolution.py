@@ -176,5 +176,5 @@ def test_tf32_is_refused_where_products_of_fp32_have_none(device):
 
 
 def test_tf32_beside_another_number_format_is_refused():
-    with pytest.raises(ValueError, match="precision is bf16: leave it out, or set precision fp32"):
+    with pytest.raises(ValueError, match="precision is bf16; leave it out, or set precision fp32"):
         a_job(precision="bf16", tensor_float_32=True)
