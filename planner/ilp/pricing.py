@@ -9,6 +9,7 @@ for all configurations with the same pipeline and micro-batches.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -149,14 +150,22 @@ class Pricing:
         self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._fills: Floats = np.full(len(configurations), np.nan)
 
-    def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
-        """Return lower bounds of the step without memory, [indices], or of all configurations."""
+    def quick_bounds(
+        self, indices: Sequence[int] | None = None, *, deadline: float = float("inf")
+    ) -> Floats:
+        """Return lower bounds of the step without memory, [indices], or of all configurations.
+
+        They are 0 where the deadline (of `time.perf_counter`) is over before.
+        """
         count = len(self._configurations)
         asked = np.arange(count) if indices is None else np.array(indices, dtype=np.int64)
         by_price = asked if indices is None else asked[np.argsort(self._price_of[asked])]
         bounds = np.full(count, np.inf)
         for start in range(0, len(by_price), ROWS_AT_ONCE):
             part = by_price[start : start + ROWS_AT_ONCE]
+            if time.perf_counter() > deadline:
+                bounds[part] = 0.0
+                continue
             level, self._fills[part] = self._quick_block(part)
             bounds[part] = level + self._fills[part]
         blocks = self._choices.blocks
@@ -310,6 +319,7 @@ class PricedSpace:
     def __init__(self, problem: Problem) -> None:
         job = problem.job
         self._problem = problem
+        self._bounds: Floats | None = None
         self.listed = enumerate_configurations(problem.graph, problem.hardware, job)
         self.configurations = self.listed.configurations
         is_part = job.framework is not None  # of a framework's space: all layers offload the same
@@ -326,10 +336,11 @@ class PricedSpace:
             edges=self.edges,
         )
 
-    @cached_property
-    def bounds(self) -> Floats:
-        """Return lower bounds of all steps without memory."""
-        return self.pricing.quick_bounds()
+    def bounds(self, deadline: float = float("inf")) -> Floats:
+        """Return lower bounds of all steps without memory; some are 0 if that took too long."""
+        if self._bounds is None:
+            self._bounds = self.pricing.quick_bounds(deadline=deadline)
+        return self._bounds
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:

@@ -61,6 +61,7 @@ from planner.ilp.problem import (
 )
 from planner.ilp.settings import (
     CUTOFF_EASING,
+    FEW_KEPT,
     FITTING_UNITS,
     INSTANCES_KEPT,
     PROGRESS_SECONDS,
@@ -202,6 +203,7 @@ def search(
         SolverError: if the solver fails.
     """
     started = time.perf_counter()
+    deadline = started + problem.job.limits.solver_seconds
     space = problem.space or PricedSpace(problem)
     listed, configurations = space.listed, space.configurations
     if not len(configurations):
@@ -214,7 +216,7 @@ def search(
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=_first_keys(space, wanted, groups).tolist(),
+            keys=_first_keys(space, wanted, groups, deadline=deadline).tolist(),
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=groups.count,
@@ -232,6 +234,8 @@ def search(
     is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
     if is_refined and not is_any_welcome:
         reopen(state)
+    if not is_refined and not state.frontier.best:
+        _offer_any(state)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
     proven = is_refined and state.frontier.is_exhausted
@@ -246,15 +250,34 @@ def search(
     )
 
 
-def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups) -> Floats:
+def _offer_any(state: State) -> None:
+    """Offer the first heuristic plan of a sample of configurations, as time was too short for any.
+
+    It takes about a tenth of a second.
+    """
+    count = len(state.configurations)
+    sample = np.arange(0, count, max(count // SCREENED_AT_ONCE, 1))
+    bounds = state.pricing.memory_bounds(sample.tolist())
+    for place in np.argsort(bounds, kind="stable")[:FEW_KEPT].tolist():
+        if state.frontier.best or not np.isfinite(bounds[place]):
+            return
+        index = int(sample[place])
+        instance = state.pricing.instance(index)
+        found = heuristic_assignment(instance)
+        if found is not None:
+            offer(state, index, instance, found[1])
+
+
+def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups, *, deadline: float) -> Floats:
     """Return bounds of all steps, 0 where these are no use, inf of the group that is known."""
     if wanted is Wanted.ANY:
         return np.zeros(len(space.configurations))
+    bounds = space.bounds(deadline)
     if groups.known is None:
-        return space.bounds
+        return bounds
     named = zip(groups.by, groups.known, strict=True)
     is_known = [getattr(space.configurations, name) == value for name, value in named]
-    return np.where(np.all(is_known, axis=0), np.inf, space.bounds)
+    return np.where(np.all(is_known, axis=0), np.inf, bounds)
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:

@@ -209,7 +209,7 @@ class _Part:
     def _bound(self, own: int, quest: _Quest) -> None:
         """Bound those of `own` techniques, and with them those of more, where they are not many."""
         limit = quest.limit_of(own)
-        near = np.flatnonzero((self.own >= own) & (self.space.bounds < limit))
+        near = np.flatnonzero((self.own >= own) & (self.space.bounds() < limit))
         most = max(own, quest.best.complexity)
         if np.count_nonzero(self.own[near] <= most) > ROWS_AT_ONCE:
             most = own
