@@ -57,7 +57,10 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    "name", cases({n: n for n in LAYOUTS}, always={"zero3-nested-narrow", "tp2-sp-zero3"})
+    "name",
+    cases(
+        {n: n for n in LAYOUTS}, always={"zero3-nested-narrow", "tp2-sp-zero3", "pp2-zero1-loaded"}
+    ),
 )
 def test_adapters_on_packed_weights_train_as_plain_torch_does(
     name: str, four_ranks: RankGroup, tmp_path: Path
