@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.answers.feasibility import Checks, fewest_above, halved, least, most_count_below
+from planner.answers.feasibility import Checks, fewest_above, least, most_count_below
 from planner.hardware import device_profile, larger_devices, profile_of
 from planner.requests.resolution import Request
 from planner.requests.variation import (
@@ -77,18 +77,21 @@ def _more_memory(
 def _other_device(
     request: Request, checks: Checks, group: NodeGroup, *, field: str
 ) -> list[Relaxation]:
-    """Return the device of least memory that is enough, with as many of them."""
+    """Return the device of least memory that is enough, with as many of them.
+
+    Devices come with hosts of their own, so that one of less memory may be enough where a larger
+    one is not: all are asked about, from the least on.
+    """
     cluster, device = request.cluster.resolved, group.device
     if device in cluster.device_profiles:
         return []
-    others = larger_devices(device, device_memory_bytes(group) / GIB)
-
-    def fits(place: int) -> bool:
-        return checks.fits_on(request, with_device(cluster, device, others[place]))
-
-    if not others or not fits(len(others) - 1):
+    larger = larger_devices(device, device_memory_bytes(group) / GIB)
+    enough = (
+        other for other in larger if checks.fits_on(request, with_device(cluster, device, other))
+    )
+    other = next(enough, None)
+    if other is None:
         return []
-    other = others[halved(fits, -1, len(others) - 1)]
     memory = format_bytes(device_profile(other).memory_gib * GIB)
     given = format_bytes(device_memory_bytes(group))
     words = f"use {other} ({memory} each) in place of {device} ({given})"

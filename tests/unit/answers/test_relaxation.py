@@ -90,6 +90,19 @@ def test_more_nodes_are_looked_for_before_the_time_is_spent_on_anything_else():
     assert asked[0].cluster.resolved.node_groups[0].node_count == 2
 
 
+def test_the_device_of_least_memory_is_named_also_where_a_larger_one_is_not_enough():
+    """As where the larger one's host is smaller."""
+    cluster = a_tight_cluster(device="t4-16gb", memory_bytes=None, devices_per_node=1)
+
+    def fits(changed: Request) -> bool:
+        device = changed.cluster.resolved.node_groups[0].device
+        return device in {"a100-sxm4-40gb", "h200-sxm5-141gb"}
+
+    found = smallest_relaxations(a_tight_request(cluster=cluster), feasible=fits).changes
+    (device,) = [change for change in found if change.field.endswith(".device")]
+    assert (device.given, device.needed) == ("t4-16gb", "a100-sxm4-40gb")
+
+
 def test_a_leaner_optimizer_fits_where_the_states_are_too_much():
     request = a_tight_request(cluster=a_tight_cluster(memory_bytes=6.9 * GIB))
     needed = offered(request)["job.optimizer"].needed
