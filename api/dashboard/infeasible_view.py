@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from api.dashboard.submission import DEFAULTS, values_of
 from planner.importers.cluster.cloud_instances import cloud_instance
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Infeasible, Overflow, Relaxation
+from planner.schema.yaml_text import to_yaml
 
 _SHOWN_COUNT = 20
 _FORM_FIELDS = {
@@ -24,7 +26,8 @@ _FORM_PERCENTAGES = {
     "job.limits.memory_headroom_ratio": "memory_headroom_percent",
     "job.limits.fits_probability": "fits_percent",
 }
-_NODE_COUNT, _DEVICE = "cluster.node_groups.0.node_count", "cluster.node_groups.0.device"
+_GROUPS = "cluster.node_groups."
+_NODE_COUNT, _DEVICE = f"{_GROUPS}0.node_count", f"{_GROUPS}0.device"
 _URL_LENGTH_LIMIT = 4000
 
 
@@ -141,8 +144,23 @@ def _make(values: dict[str, str], change: Relaxation, cluster: Cluster) -> bool:
     elif change.field == _DEVICE and values["cluster_source"] == "short":
         group = cluster.node_groups[0]
         values["cluster_short"] = f"{group.node_count}x{group.devices_per_node}x{change.needed}"
+    elif change.field.startswith(_GROUPS):
+        values["cluster_source"] = "document"
+        values["cluster_document"] = to_yaml(_with_change(cluster, change))
     elif f"{degree}_min" in values:
         values[f"{degree}_min"] = values[f"{degree}_max"] = ""
     else:
         return False
     return True
+
+
+def _with_change(cluster: Cluster, change: Relaxation) -> dict[str, Any]:
+    """Return the cluster's document with a field of a group changed; another device has its own."""
+    fields = cluster.model_dump(mode="json", exclude_defaults=True)
+    index, name = change.field.removeprefix(_GROUPS).split(".")
+    group = fields["node_groups"][int(index)]
+    if name == "device":
+        group.pop("memory_bytes", None)
+        group.pop("price_per_device_hour", None)
+    group[name] = change.needed
+    return fields

@@ -7,6 +7,7 @@ import pytest
 from api.dashboard.infeasible_view import infeasible_view
 from api.dashboard.rendering import page
 from planner.requests.resolution import resolved_cluster
+from planner.schema.document import parse_fields
 from planner.schema.plan import Overflow, Relaxation
 from tests.contract.api.solvers import an_infeasible
 from tests.unit.dashboard.unlabelled import UNLABELLED
@@ -104,11 +105,40 @@ def test_lifted_limit_is_emptied():
     assert not {"tensor_parallel_min", "tensor_parallel_max"} & set(values)
 
 
-def test_change_that_the_form_cannot_say_has_no_link():
+def test_what_no_short_form_says_is_filled_in_as_a_document():
     change = a_relaxation(
         field="cluster.node_groups.0.memory_bytes", given=80.0 * 2**30, needed=96.0 * 2**30
     )
+    (group,) = cluster_of(form_of(change)).node_groups
+    assert (group.devices_per_node, group.memory_bytes) == (8, 96.0 * 2**30)
+
+
+def test_another_device_of_a_document_has_its_own_memory_and_price():
+    given = resolved_cluster("8xh100-sxm5-80gb").resolved.model_dump(mode="json")
+    given["node_groups"][0] |= {"memory_bytes": 40.0 * 2**30, "price_per_device_hour": 1.5}
+    change = a_relaxation(
+        field="cluster.node_groups.0.device", given="h100-sxm5-80gb", needed="h200-sxm5-141gb"
+    )
+    (group,) = cluster_of(form_of(change, cluster=resolved_cluster(given))).node_groups
+    assert (group.device, group.node_count) == ("h200-sxm5-141gb", 1)
+    assert (group.memory_bytes, group.price_per_device_hour) == (None, None)
+
+
+def cluster_of(values):
+    """Return the cluster that the form's document spells."""
+    content = values["cluster_document"].encode()
+    return resolved_cluster(parse_fields(content, source="it", yaml_allowed=True)).resolved
+
+
+def test_change_of_two_kinds_has_no_link():
+    change = a_relaxation(field="request", given={"a": 1}, needed={"a": 2})
     assert form_of(change) is None
+
+
+def test_bytes_are_said_in_their_unit():
+    change = a_relaxation(
+        field="cluster.node_groups.0.memory_bytes", given=80.0 * 2**30, needed=96.0 * 2**30
+    )
     (help_,) = infeasible_view(an_infeasible(relaxations=(change,))).helps
     assert (help_.given, help_.needed) == ("80 GiB", "96 GiB")
 
