@@ -135,8 +135,10 @@ class Plain:
                 trained = DistributedDataParallel(self._model)
             else:
                 # the groups that the plan shards by, and torchtitan does
-                ends = [self._model.norm, self._model.head]
-                for part in (self._model.embedding, *self._model.blocks.values(), ends):
+                ends: list[nn.Module] = [self._model.norm, self._model.head]
+                blocks = self._model.blocks.values()
+                parts: list[nn.Module | list[nn.Module]] = [self._model.embedding, *blocks, ends]
+                for part in parts:
                     fully_shard(part)
                 fully_shard(self._model)
             self._run = _whole(trained, inputs[own], targets[own])

@@ -1,7 +1,8 @@
 """ZeRO stages synchronise as often as they should, and no more.
 
 The small model has four parts (two blocks, embedding, head) and two micro-batches a step. All parts
-fit into one bucket of gradients that are reduced whole. Once a step ranks tell each other what of the batch each has, and once which parameters it has used.
+fit into one bucket of gradients that are reduced whole. Once a step ranks tell each other what of
+the batch each has, and once which parameters it has used.
 """
 
 from __future__ import annotations
