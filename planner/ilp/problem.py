@@ -100,7 +100,12 @@ class Effort:
     @property
     def is_over(self) -> bool:
         """Return whether nothing may be done any more."""
-        return self.spent >= self.most or time.perf_counter() > self.deadline
+        return self.spent >= self.most or self.is_late
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether the deadline is over."""
+        return time.perf_counter() > self.deadline
 
     def check(self) -> None:
         """Raise TooManyError where nothing may be done any more."""

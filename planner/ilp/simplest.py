@@ -43,6 +43,7 @@ from planner.ilp.problem import Effort, Group, Problem
 from planner.ilp.settings import (
     PROOF_TOLERANCE,
     ROWS_AT_ONCE,
+    SCREENED_AT_ONCE,
     SIMPLE_LOOK_UNITS,
     SIMPLE_UNITS_PER_SECOND,
     UNITS_PER_LOOK,
@@ -207,17 +208,23 @@ class _Part:
         return self.bounded[own]
 
     def _bound(self, own: int, quest: _Quest) -> None:
-        """Bound those of `own` techniques, and with them those of more, where they are not many."""
+        """Bound those of `own` techniques, and with them those of more, where they are not many.
+
+        What the deadline leaves is not bounded at all.
+        """
         limit = quest.limit_of(own)
         near = np.flatnonzero((self.own >= own) & (self.space.bounds() < limit))
         most = max(own, quest.best.complexity)
         if np.count_nonzero(self.own[near] <= most) > ROWS_AT_ONCE:
             most = own
         near = near[self.own[near] <= most]
-        if len(near):
-            limits = np.full(len(near), limit).tolist()
-            bounds = self.space.pricing.memory_bounds(near.tolist(), limit_seconds=limits)
-            self.keys[near] = bounds
+        for block in np.array_split(near, -(-len(near) // SCREENED_AT_ONCE)) if len(near) else ():
+            if quest.effort.is_late:
+                self.keys[block] = 0.0
+                continue
+            limits = np.full(len(block), limit).tolist()
+            bounds = self.space.pricing.memory_bounds(block.tolist(), limit_seconds=limits)
+            self.keys[block] = bounds
         near = near[np.argsort(self.keys[near], kind="stable")]
         for counted in range(own, most + 1):
             self.bounded[counted] = near[self.own[near] == counted].tolist()
@@ -523,6 +530,8 @@ class _TechniqueSearch:
         most = counted - int(part.own[index])
         waiting = [_PlanSet()]
         while waiting:
+            if quest.effort.is_late:  # what is known already takes time to be priced and cut anew
+                return False
             plans, limit = waiting.pop(), quest.limit_of(counted)
             if _counted(plans.used) > most:
                 continue
