@@ -95,6 +95,8 @@ def _config(transformers: Any, fields: Mapping[str, Any]) -> tuple[Any, tuple[st
         raise _bad(
             "config.json", model_type, f"its configuration class refuses it: {text}", "correct it"
         ) from None
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0  # classifiers of sequences look for the last token before padding
     quantized = "quantization_config" in fields
     said = ("quantization_config is left out: parameters count as in 16 bits",) if quantized else ()
     return config, said

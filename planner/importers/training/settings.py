@@ -104,7 +104,12 @@ def _settled(table: Format, words: Words, setting: Setting) -> TrainingConfig:
     }
     widened = sharding.stage > 0 and words.fixed.get("widened_where_sharded") and is_mixed(words)
     if "adapters" in job or widened:
-        job.pop("states_in_16_bits", None)
+        narrow = job.pop("states_in_16_bits", False)
+        if narrow and widened and "adapters" not in job:
+            words.said.append(
+                f"{words.place('states_precision')}: Accelerate keeps trained weights in 32 bits "
+                "under FSDP and mixed precision"
+            )
     return TrainingConfig(
         format=table.name,
         strategy=strategy,

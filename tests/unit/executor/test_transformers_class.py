@@ -73,8 +73,9 @@ def test_experts_are_among_the_products_of_a_traced_mixture(tmp_path):
     assert sum(products) == 4 * dense
 
 
-def test_another_class_is_traced_where_it_is_named(tmp_path):
-    fields = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SIZES}
+@pytest.mark.parametrize("padding", [{}, {"pad_token_id": None}, {"pad_token_id": 3}])
+def test_another_class_is_traced_where_it_is_named(tmp_path, padding):
+    fields = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SIZES, **padding}
     graph = traced(tmp_path, fields, "--class", "LlamaForSequenceClassification")
     named = {**fields, "architectures": ["LlamaForSequenceClassification"]}
     assert model_workload(graph).parameter_count == reference_parameter_count(named)

@@ -125,9 +125,11 @@ def test_a_made_up_flag_of_megatron_is_named_however_it_begins() -> None:
 def test_weights_that_trl_loads_in_16_bits_stay_so_but_under_fsdp_with_mixed_precision(
     more: str, narrow: bool
 ) -> None:
-    job = read(TRL + more, ".yaml").job
-    assert job["precision"] == "bf16"
-    assert job.get("states_in_16_bits", False) is narrow
+    config = read(TRL + more, ".yaml")
+    assert config.job["precision"] == "bf16"
+    assert config.job.get("states_in_16_bits", False) is narrow
+    told = "torch_dtype: Accelerate keeps trained weights in 32 bits under FSDP and mixed precision"
+    assert (told in config.assumptions) is ("full_shard" in more and not narrow)
 
 
 @pytest.mark.parametrize(
