@@ -58,13 +58,16 @@ _OTHERS_ENDED = text(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave one of the databases to `make test-full` where they do the same."""
     kinds = ("sqlite", "sqlite" if server_programs() is None else "postgres")
+    chosen = {item.nodeid for item in items}
     for item in items:
         parameters = getattr(item, "callspec", None)
         kind = parameters and parameters.params.get("database_kind")
         if kind is None or item.path.stem.removeprefix("test_") in _ON_BOTH:
             continue
+        other = "sqlite" if kind == "postgres" else "postgres"
         name = item.nodeid.replace(kind, "")
-        if kind != kinds[crc32(name.encode()) % 2]:
+        runs_on_both = item.nodeid.replace(kind, other) in chosen
+        if runs_on_both and kind != kinds[crc32(name.encode()) % 2]:
             item.add_marker(pytest.mark.full)
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from planner.requests import resolution
 from tests.contract.api.solvers import a_planner
 from tests.contract.api.solving import a_request
 
@@ -128,12 +129,12 @@ def test_a_compressed_body_is_refused(client):
     assert answer.json()["errors"][0]["field"] == "Content-Encoding"
 
 
-def test_an_unknown_field_or_model_names_what_may_be_meant(client):
+def test_an_unknown_field_or_model_names_what_may_be_meant(make_client):
     job = {"model": "gpt2", "cluster": "8xh100", "job": {"global_batchsize": 8}}
-    (field,) = client.post("/v1/plans", json=job).json()["errors"]
-    (model,) = client.post("/v1/plans", json={**job, "model": "lama-3-8b", "job": {}}).json()[
-        "errors"
-    ]
+    with make_client(planner=a_planner(resolved_model=resolution.resolved_model)) as client:
+        (field,) = client.post("/v1/plans", json=job).json()["errors"]
+        misspelt = client.post("/v1/plans", json={**job, "model": "lama-3-8b", "job": {}})
+        (model,) = misspelt.json()["errors"]
 
     assert (field["field"], field["problem"]) == ("job.global_batchsize", "is not a known field")
     assert field["remedy"].startswith("did you mean global_batch_size? ")
