@@ -16,6 +16,8 @@ PLANNED_ONLY = frozenset(
         "ascend-910b-64gb",
         "gaudi2-96gb",
         "gaudi3-128gb",
+        "tpu-v4-32gb",
+        "tpu-v5e-16gb",
         "tpu-v5p-95gb",
         "tpu-v6e-32gb",
         "trainium2-96gb",

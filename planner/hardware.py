@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -177,8 +178,9 @@ def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
         return device_profile(name)
     source = f"cluster.device_profiles.{name}"
     _check_magnitudes(fields, path=source)
+    whole = _with_base(fields, name, source=source) if "like" in fields else fields
     try:
-        profile = DeviceProfile.model_validate(fields)
+        profile = DeviceProfile.model_validate(whole)
     except ValidationError as error:
         raise document_error(error, source=source) from None
     missing = sorted({item.value for item in Precision} - set(profile.peak_tflop_per_second))
@@ -197,6 +199,46 @@ def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
             remedy=f"write device: {name}, and at least one of levels",
         )
     return profile
+
+
+def _with_base(fields: Mapping[str, Any], name: str, *, source: str) -> dict[str, Any]:
+    """Return a profile's fields, with those of the shipped device that it is `like` for the rest.
+
+    Rates of products and attention that it leaves out are in proportion to its peak in bf16.
+
+    Raises:
+        InputError: if no device of that name ships.
+    """
+    given = {key: value for key, value in fields.items() if key != "like"}
+    like = fields["like"]
+    if not isinstance(like, str) or like not in device_names():
+        raise unknown_device(str(like), field=f"{source}.like")
+    base = device_profile(like).model_dump(mode="json")
+    for key in ("compared_with_runs", "learnt_stacks", "node"):
+        base.pop(key, None)
+    peaks = given.get("peak_tflop_per_second")
+    own = peaks.get("bf16") if isinstance(peaks, dict) else None
+    if isinstance(own, int | float):
+        ratio = own / base["peak_tflop_per_second"]["bf16"]
+        base["peak_tflop_per_second"] = _scaled(base["peak_tflop_per_second"], ratio, every=True)
+        base["attention"] = _scaled(base["attention"], ratio)
+    whole = {**base, "device": name, **given}
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            whole[key] = {**base[key], **value}
+    return whole
+
+
+def _scaled(fields: dict[str, Any], ratio: float, *, every: bool = False) -> dict[str, Any]:
+    """Return fields with their rates times a ratio, those of parts too."""
+    return {
+        key: _scaled(value, ratio)
+        if isinstance(value, dict)
+        else value * ratio
+        if every or key.endswith("tflop_per_second")
+        else value
+        for key, value in fields.items()
+    }
 
 
 def for_products_of(job: Job, kind: DeviceHardware) -> DeviceHardware:

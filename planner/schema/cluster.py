@@ -83,7 +83,8 @@ class Cluster(Document):
     """What the job may use. `levels` run from innermost outwards; absent, the profile's hold.
 
     `device_profiles` are profiles of devices that do not ship, by name, as `meshwright profile`
-    writes them and `planner.hardware` reads them; their groups state both memories themselves.
+    writes them and `planner.hardware` reads them, whole or `like` a device that ships; their groups
+    state both memories themselves.
     """
 
     name: Name

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, cluster_hardware, device_names
+from planner.importers.cluster.known_devices import known_device
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.complaints import complaint_words
 from planner.schema.measured_run import MeasuredRun
@@ -20,56 +21,14 @@ from planner.validation.network import (
 )
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-_PROFILES = {
-    "a100-sxm": "a100-sxm4-80gb",
+# What names that fit several profiles mean where a row states no memory.
+_USUAL = {
     "a100": "a100-sxm4-80gb",
+    "a100-sxm": "a100-sxm4-80gb",
     "a100-pcie": "a100-pcie-80gb",
-    "a800-sxm": "a800-sxm4-80gb",
-    "a800": "a800-sxm4-80gb",
-    "a10": "a10-24gb",
-    "a10g": "a10g-24gb",
-    "a30": "a30-24gb",
-    "a40": "a40-48gb",
-    "a5000": "rtx-a5000-24gb",
-    "a6000": "rtx-a6000-48gb",
-    "b200": "b200-sxm-180gb",
-    "b200-sxm": "b200-sxm-180gb",
-    "b300": "b300-sxm-288gb",
-    "b300-sxm": "b300-sxm-288gb",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "gh200": "gh200-96gb",
-    "h20": "h20-sxm-96gb",
-    "h20-sxm": "h20-sxm-96gb",
-    "h100-sxm": "h100-sxm5-80gb",
-    "h100": "h100-sxm5-80gb",
-    "h100-nvl": "h100-nvl-94gb",
-    "h100-pcie": "h100-pcie-80gb",
-    "h200-sxm": "h200-sxm5-141gb",
-    "h200": "h200-sxm5-141gb",
-    "h800-sxm": "h800-sxm5-80gb",
-    "h800": "h800-sxm5-80gb",
-    "l4": "l4-24gb",
-    "l40s": "l40s-48gb",
-    "mi210": "mi210-64gb",
-    "mi250x": "mi250x-128gb",
-    "mi300x": "mi300x-192gb",
-    "mi325x": "mi325x-256gb",
-    "mi350x": "mi350x-288gb",
-    "mi355x": "mi355x-288gb",
-    "rtx-3090": "rtx-3090-24gb",
-    "rtx-4090": "rtx-4090-24gb",
-    "rtx-4090-d": "rtx-4090d-24gb",
-    "rtx-4090d": "rtx-4090d-24gb",
-    "rtx-5090": "rtx-5090-32gb",
-    "rtx-6000-ada": "rtx-6000-ada-48gb",
-    "rtx-a5000": "rtx-a5000-24gb",
-    "rtx-a6000": "rtx-a6000-48gb",
-    "rtx-pro-6000": "rtx-pro-6000-96gb",
-    "t4": "t4-16gb",
-    "titan-rtx": "titan-rtx-24gb",
-    "v100-sxm": "v100-sxm2-32gb",
     "v100": "v100-sxm2-32gb",
+    "v100-sxm": "v100-sxm2-32gb",
+    "v100-pcie": "v100-pcie-32gb",
 }
 _SMALLER = {("a100-sxm4-80gb", 40): "a100-sxm4-40gb"}
 
@@ -174,9 +133,11 @@ def _device(run: MeasuredRun) -> tuple[str, float | None]:
     if name == "mixed":
         raise Unpriced(Unpriceable.MIXED_DEVICES, run.gpu_raw or run.gpu)
     short, size = _short_name(name)
-    device = name if name in device_names() else _PROFILES.get(short)
-    if device is None or device not in device_names():
-        raise Unpriced(Unpriceable.DEVICE, run.gpu)
+    stated_name = name if name in device_names() else _USUAL.get(short, short)
+    try:
+        device = known_device(stated_name, field="gpu").name
+    except InputError:
+        raise Unpriced(Unpriceable.DEVICE, run.gpu) from None
     stated = size if run.gpu_mem_gb is None else run.gpu_mem_gb
     if stated is None:
         return device, None

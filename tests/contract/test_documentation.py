@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```yaml\n(# ([\w.-]+\.yaml)\b.*?)^```", re.MULTILINE | re.DOTALL)
 ANY_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -78,6 +79,8 @@ def test_documented_commands_run_in_order_and_print_something(page, tmp_path, mo
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     for name, source in GIVEN.items():
         shutil.copy(source, tmp_path / name)
+    for content, name in FILE.findall(page.read_text(encoding="utf-8")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -243,3 +243,64 @@ def test_products_at_fp32_have_a_rate_of_their_own_where_tensor_cores_have_none(
     assert v100.gemm.rate(Precision.FP16) is v100.gemm
     reached = h200.gemm.rate(Precision.FP32).efficiency * h200.peak_tflop_per_second[Precision.FP32]
     assert reached == pytest.approx(50.7, rel=0.01)  # docs/gpu.md
+
+
+def own_kind(**fields: object) -> DeviceHardware:
+    """A device of a cluster's own, `ours`, with these fields of a profile."""
+    group = a_group(device="ours", memory_bytes=64e9, host_memory_bytes=1e12)
+    return only_kind(Cluster(name="c", node_groups=(group,), device_profiles={"ours": fields}))
+
+
+def test_a_device_of_ones_own_is_like_a_shipped_one_but_for_what_differs() -> None:
+    own = own_kind(
+        like="h100-sxm5-80gb",
+        memory_bandwidth_gb_per_second=2020,
+        host={"to_device_gb_per_second": 20, "from_device_gb_per_second": 20},
+    ).profile
+    known = device_profile("h100-sxm5-80gb")
+
+    assert own.memory_bandwidth_gb_per_second == 2020.0
+    assert own.host.to_device_gb_per_second == 20.0
+    assert own.host.optimizer_gb_per_second == known.host.optimizer_gb_per_second
+    assert (own.gemm, own.attention, own.levels) == (known.gemm, known.attention, known.levels)
+    assert not own.compared_with_runs
+    assert own.learnt_stacks == ()
+
+
+def test_rates_that_it_leaves_out_go_with_its_peak_in_bf16() -> None:
+    own = own_kind(
+        like="h100-sxm5-80gb",
+        peak_tflop_per_second={"bf16": 494.5, "fp32": 60},
+        attention={"backward_tflop_per_second": 100},
+    ).profile
+    known = device_profile("h100-sxm5-80gb")
+
+    assert own.peak_tflop_per_second == pytest.approx(
+        {Precision.BF16: 494.5, Precision.FP16: 494.5, Precision.FP32: 60.0, Precision.FP8: 989.5}
+    )
+    forward = known.attention.forward_tflop_per_second
+    assert own.attention.forward_tflop_per_second == pytest.approx(forward / 2.0)
+    assert own.attention.forward_tokens_half == known.attention.forward_tokens_half
+    assert own.attention.backward_tflop_per_second == 100.0
+    flash = own.attention.by_stack[Stack.TORCH].forward_tflop_per_second
+    known_flash = known.attention.by_stack[Stack.TORCH].forward_tflop_per_second
+    assert flash == pytest.approx(known_flash / 2.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"like": "h100"}, "cluster.device_profiles.ours.like"),
+        ({"like": 4}, "cluster.device_profiles.ours.like"),
+        ({"like": "ours"}, "cluster.device_profiles.ours.like"),
+        ({"like": "l4-24gb", "memory_bandwidth": 3}, "memory_bandwidth"),
+        ({"like": "l4-24gb", "peak_tflop_per_second": {"bf16": -3}}, "peak_tflop_per_second.bf16"),
+        ({"like": "l4-24gb", "device": "l4-24gb"}, "cluster.device_profiles.ours.device"),
+    ],
+)
+def test_a_device_of_ones_own_that_is_like_none_is_refused(
+    fields: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        own_kind(**fields)
+    assert refused.value.field == field

@@ -514,6 +514,12 @@ def test_table_of_two_possible_collectives_asks_which():
         ("AMD Instinct MI300X", "mi300x-192gb"),
         ("h200", "h200-sxm5-141gb"),
         ("NVIDIA H100 NVL", "h100-nvl-94gb"),
+        ("NVIDIA H200 NVL", "h200-nvl-141gb"),
+        ("Tesla V100-PCIE-16GB", "v100-pcie-16gb"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("NVIDIA L20", "l20-48gb"),
+        ("TPU v4", "tpu-v4-32gb"),
+        ("TPU v5 lite", "tpu-v5e-16gb"),
         ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
         ("NVIDIA H20", "h20-sxm-96gb"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada-48gb"),
@@ -530,12 +536,12 @@ def test_product_has_a_profile(product, name):
 @pytest.mark.parametrize(
     "product",
     [
-        "NVIDIA H200 NVL",
-        "Tesla V100-PCIE-16GB",
+        "NVIDIA A800 PCIe 80GB",
+        "NVIDIA Tesla V100S-PCIE-32GB",
         "NVIDIA H20 141GB",
         "NVIDIA GeForce RTX 5090 D",
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-        "TPU v4",
+        "TPU v3",
         "",
     ],
 )

@@ -22,7 +22,6 @@ from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSc
 from planner.units import GIB
 from planner.validation.case import Case, case_of
 from planner.validation.comparison import compare
-from planner.validation.machine import _PROFILES
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
@@ -93,13 +92,18 @@ def test_latent_attention_has_the_ranks_of_published_models(
         ("RTX PRO 6000", "rtx-pro-6000-96gb"),
         ("RTX 6000 Ada", "rtx-6000-ada-48gb"),
         ("Tesla-V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("V100-PCIe", "v100-pcie-32gb"),
+        ("H200 NVL", "h200-nvl-141gb"),
+        ("MI300A", "mi300a-128gb"),
+        ("TPU-v5p", "tpu-v5p-95gb"),
+        ("Trainium2", "trainium2-96gb"),
     ],
 )
 def test_names_of_gpus_may_have_vendor_memory_and_socket(gpu: str, device: str) -> None:
     assert the_case(MIXTURE, gpu=gpu, gpu_mem_gb=None).hardware.kinds[0].device == device
 
 
-@pytest.mark.parametrize("gpu", ["TPU-v5p", "Trainium2", "gb", "-80gb", "40", "MI300A"])
+@pytest.mark.parametrize("gpu", ["TPU-v3", "gb", "-80gb", "40", "P100"])
 def test_what_has_no_profile_is_named(gpu: str) -> None:
     with pytest.raises(Unpriced, match=gpu) as caught:
         the_case(MIXTURE, gpu=gpu)
@@ -489,9 +493,9 @@ def test_block_scaled_numbers_are_fp8_and_said() -> None:
     assert Assumption.MICROSCALED in case.assumptions
 
 
-@pytest.mark.parametrize("device", sorted(set(_PROFILES.values())))
-def test_every_gpu_that_is_mapped_has_a_profile(device: str) -> None:
-    assert device in device_names()
+@pytest.mark.parametrize("device", [name for name in device_names() if name != "cpu-gloo"])
+def test_every_device_may_have_run(device: str) -> None:
+    assert the_case(MIXTURE, gpu=device, gpu_mem_gb=None).hardware.kinds[0].device == device
 
 
 @pytest.mark.parametrize(
@@ -525,7 +529,7 @@ def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"gpu": "TPU v5p"}, Unpriceable.DEVICE),
+        ({"gpu": "TPU v3"}, Unpriceable.DEVICE),
         ({"gpu": "mixed"}, Unpriceable.MIXED_DEVICES),
         ({"num_gpus": None}, Unpriceable.DEVICE_COUNT),
         ({"num_gpus": 60, "dp": 60}, Unpriceable.DEVICE_COUNT),
