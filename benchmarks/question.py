@@ -9,7 +9,7 @@ from benchmarks.random_clusters import mixed_cluster
 from planner import planning
 from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job, Limits, Precision
-from planner.schema.plan import Plan
+from planner.schema.plan import Infeasible, Plan
 
 SECONDS_LIMIT = 60.0
 SMALL_MEMORY_GIB = 24
@@ -40,12 +40,24 @@ class Question:
         Raises:
             RuntimeError: if nothing fits: the row is then meaningless.
         """
-        answer = planning.plan(
-            resolved_model(self.model), resolved_cluster(self.cluster), self.job()
-        )
+        answer = self._answer()
         if not isinstance(answer, Plan):
             raise RuntimeError(f"{self.model} does not fit on {self.cluster}")  # noqa: TRY004
         return answer
+
+    def refusal(self) -> Infeasible:
+        """Return what binds and what would help.
+
+        Raises:
+            RuntimeError: if something fits: the row is then meaningless.
+        """
+        answer = self._answer()
+        if not isinstance(answer, Infeasible):
+            raise RuntimeError(f"{self.model} fits on {self.cluster}")  # noqa: TRY004
+        return answer
+
+    def _answer(self) -> Plan | Infeasible:
+        return planning.plan(resolved_model(self.model), resolved_cluster(self.cluster), self.job())
 
 
 H100, A100, H200 = "h100-sxm5-80gb", "a100-sxm4-80gb", "h200-sxm5-141gb"
@@ -113,3 +125,14 @@ OPT_350M = Question(
     sequence_length=2048,
     precision=Precision.FP16,
 )
+
+LLAMA_405B_ON_A_NODE = Question(
+    model="llama-3.1-405b", cluster="8xa100-sxm4-40gb", global_batch_size=1024
+)
+DEEPSEEK_V3_ON_A_NODE = Question(model="deepseek-v3", cluster=f"8x{H100}", global_batch_size=1024)
+LLAMA_70B_ON_RTX_4090 = Question(
+    model="llama-3-70b", cluster="8xrtx-4090-24gb", global_batch_size=1024
+)
+GPT_OSS_120B_ON_L40S = Question(model="gpt-oss-120b", cluster="8xl40s-48gb", global_batch_size=1024)
+GEMMA_3_27B_ON_L40S = Question(model="gemma-3-27b", cluster="2xl40s-48gb", global_batch_size=1024)
+QWEN2_VL_7B_ON_T4 = Question(model="qwen2-vl-7b", cluster="1xt4-16gb", global_batch_size=1024)

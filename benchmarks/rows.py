@@ -18,14 +18,16 @@ from benchmarks.question import LLAMA_8B, Question
 from planner import planning
 from planner.errors import InputError
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
-from planner.schema.plan import Plan
+from planner.schema.plan import Infeasible, Plan
 from planner.schema.strategy import ActivationCheckpointing, Strategy
+from planner.units import counted
 
 PLAN_REPEAT_COUNT = 5
 INTERPRETER_REPEAT_COUNT = 7
 ESTIMATE_CLUSTER = "8x8xh100-sxm5-80gb"
 ESTIMATE_COUNT = 1000
 SWEEP_SECONDS_LIMIT = 20.0
+REFUSAL_SECONDS_BAR = 2.0
 
 
 def import_planning() -> Measurement:
@@ -124,6 +126,10 @@ def _planned(asked: Question, bar_seconds: float | None = None) -> Callable[[], 
     return lambda: _proven(asked, bar_seconds=bar_seconds)
 
 
+def _refused(asked: Question) -> Callable[[], Measurement]:
+    return lambda: _helped(asked)
+
+
 ROWS: dict[str, Row] = {
     "import": ("import planner.planning", import_planning),
     "help": ("meshwright --help", show_help),
@@ -147,6 +153,24 @@ ROWS: dict[str, Row] = {
         _planned(question.ALTERNATING),
     ),
     "many-runs": ("Gemma-3-27B (22 runs of 3 kinds) on 64 H100", _planned(question.MANY_RUNS)),
+    "no-405b": (
+        "Llama-3.1-405B on 8 A100 40 GB: nothing fits",
+        _refused(question.LLAMA_405B_ON_A_NODE),
+    ),
+    "no-deepseek-v3": (
+        "DeepSeek-V3 on 8 H100: nothing fits",
+        _refused(question.DEEPSEEK_V3_ON_A_NODE),
+    ),
+    "no-70b": (
+        "Llama-3-70B on 8 RTX 4090: nothing fits",
+        _refused(question.LLAMA_70B_ON_RTX_4090),
+    ),
+    "no-gpt-oss": (
+        "gpt-oss-120b on 8 L40S: nothing fits",
+        _refused(question.GPT_OSS_120B_ON_L40S),
+    ),
+    "no-gemma-3": ("Gemma-3-27B on 2 L40S: nothing fits", _refused(question.GEMMA_3_27B_ON_L40S)),
+    "no-qwen2-vl": ("Qwen2-VL-7B on 1 T4: nothing fits", _refused(question.QWEN2_VL_7B_ON_T4)),
     "estimate": ("estimate one strategy", estimate_strategy),
 }
 
@@ -183,6 +207,28 @@ def _proven(asked: Question, *, bar_seconds: float | None) -> Measurement:
         bar_seconds=bar_seconds,
         note=_proof(plan),
         holds=plan.certificate.gap_ratio == 0.0,
+    ).with_peak()
+
+
+def _helped(asked: Question) -> Measurement:
+    """Measure the answer where nothing fits: what binds, and the smallest changes that help.
+
+    It holds if the time cut nothing off, and more nodes are among the changes.
+    """
+    LLAMA_8B.plan()
+    answers: list[Infeasible] = []
+    seconds = median_seconds(
+        lambda: answers.append(asked.refusal()), repeat_count=PLAN_REPEAT_COUNT
+    )
+    answer = answers[-1]
+    first, *others = (change.description for change in answer.relaxations)
+    more = f", and {counted(len(others), 'other change')}" if others else ""
+    nodes = [change for change in answer.relaxations if change.field.endswith(".node_count")]
+    return Measurement(
+        seconds=seconds,
+        bar_seconds=REFUSAL_SECONDS_BAR,
+        note=f"{answer.configurations_total} configurations; {first}{more}",
+        holds=bool(nodes) and not answer.relaxations_cut_by_time,
     ).with_peak()
 
 

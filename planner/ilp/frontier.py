@@ -281,9 +281,9 @@ class State:
     `branchings` are how far each was branched on, None where it has too many loads for that or
     branching can say no more; `turns` how many turns it had; `refused` are those whose best relaxed
     plan does not fit; `branched` are those that were branched on, `relaxed` with cuts at the least
-    that they add, `programmed` those for which a program was solved; `settled` are the best plans
-    of `groups` that were told,
-    and all below `enough_seconds` is to be known. `price_lists` are what layers cost under some.
+    that they add, `programmed` those for which a program was solved; `unfit` have no plan, however
+    slow; `settled` are the best plans of `groups` that were told, and all below `enough_seconds` is
+    to be known. `price_lists` are what layers cost under some.
     `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon as it
     was screened.
     """
@@ -304,6 +304,7 @@ class State:
     branched: set[int] = field(default_factory=set)
     relaxed: set[int] = field(default_factory=set)
     programmed: set[int] = field(default_factory=set)
+    unfit: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     settled: dict[int, Group] = field(default_factory=dict)
     price_lists: dict[int, PriceList] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,6 +83,9 @@ _BYTES = (
     "micro_batch_count",
 )
 _PRICE = (*_BYTES, "turns")
+_BUT_MICRO_BATCHES = tuple(
+    name for name in dict.fromkeys((*_SHAPE, *_BYTES)) if not name.startswith("micro_batch")
+)
 _Table = TypeVar("_Table")
 
 
@@ -218,6 +222,37 @@ class Pricing:
             limits=limits,
             refused=self._refused(part),
         )
+
+    def leanest(self, indices: Sequence[int]) -> dict[int, int]:
+        """Return for each configuration one of them in which whatever fits in it fits as well.
+
+        Of those that differ by micro-batches alone, it is the one with the smallest, as long as
+        each holds no less than the next smaller, and itself otherwise.
+        """
+        asked = np.array(indices, dtype=np.int64)
+        if len(asked) < 2:
+            return {index: index for index in indices}
+        columns = self._configurations.take(asked)
+        group = alike(columns, _BUT_MICRO_BATCHES)[1]
+        order = np.lexsort((columns.micro_batch_size, group))
+        asked, group = asked[order], group[order]
+        is_first = np.array([True, *~((group[1:] == group[:-1]) & self._hold_no_less(asked))])
+        leanest = asked[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]]
+        return dict(zip(asked.tolist(), leanest.tolist(), strict=True))
+
+    def _hold_no_less(self, asked: Integers) -> Booleans:
+        """Return which holds no less of anything, on any rank, than the one before, [asked - 1]."""
+        held = self._each_kind.held(self._bytes_first[self._bytes_of[asked]], self._choices)
+        bytes_of = [layer.values for sheet in held for layer in sheet.layers]
+        for sheet in held:
+            bytes_of += [sheet.fixed.sent_bytes.T, sheet.fixed.buffer_bytes.T]
+        flights = [self._shapes[shape].in_flight for shape in self._shape_of[asked]]
+        no_less = np.array(
+            [len(a) == len(b) and bool((a <= b).all()) for a, b in pairwise(flights)]
+        )
+        for own in bytes_of:
+            no_less &= (own[..., 1:] >= own[..., :-1]).reshape(-1, len(no_less)).all(axis=0)
+        return no_less
 
     def priced_alike(self, indices: Sequence[int]) -> list[int]:
         """Return all configurations that have the prices of some of them."""

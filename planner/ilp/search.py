@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,26 +87,39 @@ def look_for_any(state: State, look: Look) -> None:
     frontier, unsettled = state.frontier, list[int]()
     unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
     known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
-    _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
-    for start in range(0, len(unseen), SCREENED_AT_ONCE):
-        if _is_over(state):
-            break
-        part = unseen[start : start + SCREENED_AT_ONCE]
+    known = [index for index in known if math.isfinite(frontier.keys[index])]
+    known.sort(key=frontier.keys.__getitem__)
+    for start in range(0, len(known), SCREENED_AT_ONCE):
+        _look_at(state, known[start : start + SCREENED_AT_ONCE], look, unsettled)
+    count = SCREENED_AT_ONCE
+    while unseen and not _is_over(state):
+        part, unseen = unseen[:count], unseen[count:]
         bounds = state.pricing.memory_bounds(part, with_fills=False)
         _look_at(state, frontier.screen(part, bounds), look, unsettled)
+        count = min(2 * count, ROWS_AT_ONCE)
     for index in unsettled:
         if not _is_over(state):
             frontier.take(index)
             look(state, index, state.effort(float("inf")))
 
 
-def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[int]) -> None:
-    """Look into screened configurations with little effort each; add those that take more."""
-    frontier = state.frontier
-    for index in sorted(indices, key=lambda i: (frontier.keys[i], i)):
+def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[int]) -> None:
+    """Look into screened configurations with little effort each; add those that take more.
+
+    The leanest come first: those that hold no less than one of them have no plan where it has none.
+    """
+    frontier, leanest = state.frontier, state.pricing.leanest(indices)
+    ordered = sorted(leanest, key=lambda i: (leanest[i] != i, frontier.keys[i], i))
+    for place, index in enumerate(ordered):
         if _is_over(state):
             return
         frontier.take(index)
+        if leanest[index] in state.unfit:
+            frontier.stages[index] = Stage.BOUNDED
+            frontier.keys[index] = float("inf")
+            continue
+        if place % INSTANCES_KEPT == 0:
+            state.pricing.prepare(ordered[place : place + INSTANCES_KEPT])
         if not look(state, index, state.effort(TURN_UNITS)):
             unsettled.append(index)
 
@@ -400,6 +413,7 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
     frontier, instance = state.frontier, _instance(state, index)
     found = fitted(instance, effort=effort)
     if found.is_proven:
+        state.unfit.add(index)
         frontier.stages[index] = Stage.BOUNDED
         frontier.keys[index] = float("inf")
         return True
