@@ -2,7 +2,8 @@
 
 Of every source with enough published runs, three, five and ten are drawn at random, ten times, and
 the rest is predicted as they teach: the mean error of the rest as shipped and after so many runs,
-and what share of it then lies within the interval. A source whose stack no other ran on its chip is
+what is left where each run has all others to learn from, and what share of the rest lies within the
+interval. A source whose stack no other ran on its chip is
 as little known as that (`benchmarks.intervals`). With `--unseen FILE...` the same of sources that
 no width, chosen on FILE, knows of; pools of one device, stack and source are their rows.
 """
@@ -31,7 +32,8 @@ _DRAWS, _LEAST = 10, 15
 class Outcome:
     """Mean errors of runs that were not drawn, as shipped and after each of `DRAWN`.
 
-    `held` is the share of them within the interval, before and after each.
+    The last of `errors` is of each run by all others. `held` is the share of those not drawn within
+    the interval, before and after each.
     """
 
     errors: tuple[float, ...]
@@ -47,7 +49,9 @@ def outcome_of(runs: Sequence[LearntRun]) -> Outcome:
         draws = [random.choice(len(runs), count, replace=False) for _ in range(_DRAWS)]
         found.append(np.mean([_left(runs, sorted(map(int, drawn))) for drawn in draws], axis=0))
     errors, held = np.array(found).T
-    return Outcome(errors=tuple(errors), held=tuple(held))
+    others, _ = Learnt.of(trusted(runs)).left_out()
+    left = float(np.abs(np.expm1(-others)).mean())
+    return Outcome(errors=(*errors, left), held=tuple(held))
 
 
 def _left(runs: Sequence[LearntRun], drawn: Sequence[int]) -> tuple[float, float]:
@@ -93,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_table(title: str, sources: dict[str, tuple[LearntRun, ...]]) -> None:
     after = " | ".join(f"after {count}" for count in DRAWN)
-    print(f"| {title} | runs | shipped | {after} | in interval | {after} |")
-    print("|---" * (2 * len(DRAWN) + 4) + "|")
+    print(f"| {title} | runs | shipped | {after} | all others | in interval | {after} |")
+    print("|---" * (2 * len(DRAWN) + 5) + "|")
     outcomes = []
     for name, runs in pools_of(sources):
         outcomes.append(outcome_of(runs))
