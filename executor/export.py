@@ -30,7 +30,8 @@ from executor.errors import WeightFilesError, WeightsError
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.adapters import ADAPTER, Adapters, exported_name, is_adapter
 from executor.models.declaration import ModelDeclaration
-from executor.models.quantized_linear import PARTS, quantized_linears
+from executor.models.quantization import PARTS
+from executor.models.quantized_linear import quantized_linears
 from executor.shared_folder import check_shared
 from executor.tensor_source import INDEX_FILE, SINGLE_FILE
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 import torch
 
 from executor.models.first_values import FirstValues
-from executor.models.quantized_linear import PARTS, QuantizedLinear
+from executor.models.quantization import PARTS
+from executor.models.quantized_linear import QuantizedLinear
 from executor.tensor_source import Ranges
 from executor.weights import LoadedValues
 

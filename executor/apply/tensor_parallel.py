@@ -37,7 +37,11 @@ from executor.errors import UnsupportedPlanError
 from executor.mesh import TENSOR
 from executor.models.adapters import ADAPTER, is_adapted, unadapted
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
-from executor.models.quantized_linear import QuantizedLinear, check_split_quantized
+from executor.models.quantized_linear import (
+    QuantizedLinear,
+    check_split_quantized,
+    distribute_parts,
+)
 
 SEQUENCE_DIMENSION = 1
 
@@ -76,14 +80,24 @@ class ReplicatedParallel(ParallelStyle):
         return module
 
 
-class PackedRowwiseParallel(RowwiseParallel):
-    """A linear whose inputs are split, and with a packed weight the scales of these."""
+class PackedColumnParallel(ColwiseParallel):
+    """A linear whose outputs are split, its weight packed or not."""
 
     def _partition_linear_fn(self, name: str, module: nn.Module, device_mesh: DeviceMesh) -> None:
-        super()._partition_linear_fn(name, module, device_mesh)  # type: ignore[no-untyped-call]
         if isinstance(module, QuantizedLinear):
-            split = distribute_tensor(module.get_parameter("scales"), device_mesh, (Shard(1),))
-            module.register_parameter("scales", nn.Parameter(split, requires_grad=False))
+            distribute_parts(module, device_mesh, 0)
+        else:
+            super()._partition_linear_fn(name, module, device_mesh)  # type: ignore[no-untyped-call]
+
+
+class PackedRowParallel(RowwiseParallel):
+    """A linear whose inputs are split, its weight packed or not."""
+
+    def _partition_linear_fn(self, name: str, module: nn.Module, device_mesh: DeviceMesh) -> None:
+        if isinstance(module, QuantizedLinear):
+            distribute_parts(module, device_mesh, 1)
+        else:
+            super()._partition_linear_fn(name, module, device_mesh)  # type: ignore[no-untyped-call]
 
 
 def apply_tensor_parallel(
@@ -177,9 +191,9 @@ def _block_styles(
 def _column_styles(path: str, *, is_adapted: bool) -> dict[str, ParallelStyle]:
     """Return the styles of a linear whose outputs are split; of adapters the second is so too."""
     if not is_adapted:
-        return {path: ColwiseParallel()}
+        return {path: PackedColumnParallel()}
     return {
-        f"{path}.base_layer": ColwiseParallel(),
+        f"{path}.base_layer": PackedColumnParallel(),
         f"{path}.lora_A.{ADAPTER}": TokenwiseParallel(Replicate()),
         f"{path}.lora_B.{ADAPTER}": ColwiseParallel(),
     }
@@ -188,9 +202,9 @@ def _column_styles(path: str, *, is_adapted: bool) -> dict[str, ParallelStyle]:
 def _row_styles(path: str, layout: Placement, *, is_adapted: bool) -> dict[str, ParallelStyle]:
     """Return the styles of a linear whose inputs are split; of adapters the first has these."""
     if not is_adapted:
-        return {path: PackedRowwiseParallel(output_layouts=layout)}
+        return {path: PackedRowParallel(output_layouts=layout)}
     return {
-        f"{path}.base_layer": PackedRowwiseParallel(output_layouts=layout),
+        f"{path}.base_layer": PackedRowParallel(output_layouts=layout),
         f"{path}.lora_A.{ADAPTER}": RowwiseParallel(output_layouts=layout),
         f"{path}.lora_B.{ADAPTER}": TokenwiseParallel(layout),
     }

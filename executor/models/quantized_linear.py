@@ -5,16 +5,8 @@ bitsandbytes keeps a weight in 4 or 8 bits beside scales that no sharding knows 
 gathers as they are, whatever the precision of the plan; each product gives bitsandbytes' own kernel
 the weight and its scales. bitsandbytes is not imported: the model itself brings it.
 
-| of a weight [N, K] | 4 bits in blocks of B            | 4 bits, scales quantized too | 8 bits   |
-|--------------------|----------------------------------|------------------------------|----------|
-| `weight`           | [N, K / 2]                       | [N, K / 2]                   | [N, K]   |
-| `scales`           | [N, 4 K / B], each 4 bytes, fp32 | [N, K / B]                   | [N, 4]   |
-| `scale_scales`     |                                  | [N K / (256 B) + 1, 4]       |          |
-
-Where a row is no whole number of blocks, `weight` and `scales` are in one column of all rows. The
-last of `scale_scales` is the mean that was taken off the scales.
-
-Source: Dettmers et al. 2023, arXiv:2305.14314, section 3; bitsandbytes 0.50, `nn/modules.py`.
+A rank's part of a weight is multiplied in the largest blocks that have one scale each. In 8 bits
+the inputs' rows are scaled by their largest element on any rank, as a whole row is.
 """
 
 from __future__ import annotations
@@ -22,107 +14,33 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor, Partial, Shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 
 from executor.errors import UnsupportedPlanError
+from executor.models.quantization import (
+    KERNEL_BLOCKS,
+    LIBRARY,
+    PARTS,
+    Quantization,
+    code_of_scales,
+    functional,
+    numbers_of,
+    parts_of_8_bits,
+)
 
-PARTS = ("weight", "scales", "scale_scales")
-_LIBRARY = "bitsandbytes"
 _BITS = {"Linear4bit": 4, "Linear8bitLt": 8}
 _NOT_TRAINED = {"Embedding4bit", "Embedding8bit", "OutlierAwareLinear"}
-_NESTED_BLOCK = 256  # bitsandbytes has no kernel for another
-_SCALE_BYTES = 4
-_CODES: dict[torch.device, torch.Tensor] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantization:
-    """How a weight is packed, and in which formats it is unpacked and multiplied.
-
-    `kind` is `nf4`, `fp4` or `int8`. Inputs are cast to `compute_dtype` unless it is `None`;
-    columns of inputs beyond `threshold` are multiplied in 16 bits, of weights in 8 alone.
-    """
-
-    kind: str
-    block_size: int = 0
-    is_nested: bool = False
-    unpacked_dtype: torch.dtype = torch.float16
-    compute_dtype: torch.dtype | None = None
-    threshold: float = 0.0
-
-    @property
-    def bits(self) -> int:
-        """Return the bits of one weight, scales aside."""
-        return 8 if self.kind == "int8" else 4
-
-    def shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each part of a weight [rows, columns]."""
-        if self.bits == 8:
-            return {"weight": (rows, columns), "scales": (rows, _SCALE_BYTES)}
-        count = rows * columns
-        blocks = -(-count // self.block_size)
-        each = 1 if self.is_nested else _SCALE_BYTES
-        parts: dict[str, tuple[int, ...]] = {
-            "weight": (-(-count // 2), 1),
-            "scales": (blocks, each),
-        }
-        if columns % self.block_size == 0:
-            in_row = columns // self.block_size
-            parts = {"weight": (rows, columns // 2), "scales": (rows, each * in_row)}
-        if self.is_nested:
-            parts["scale_scales"] = (-(-blocks // _NESTED_BLOCK) + 1, _SCALE_BYTES)
-        return parts
-
-    def packed(self, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the parts of a whole `weight` [rows, columns], on its device."""
-        if self.bits == 8:
-            return _parts_of_8_bits(*_functional().int8_vectorwise_quant(weight.half())[:2])
-        packed, state = _functional().quantize_4bit(
-            weight.to(self.unpacked_dtype).contiguous(),
-            blocksize=self.block_size,
-            compress_statistics=self.is_nested,
-            quant_type=self.kind,
-        )
-        return self.parts_of_state(packed, state)
-
-    def parts_of_state(self, packed: torch.Tensor, state: Any) -> dict[str, torch.Tensor]:
-        """Return the parts of a weight that bitsandbytes has packed, with its `QuantState`."""
-        held = {"weight": packed.detach().contiguous().view(torch.uint8), "scales": state.absmax}
-        if self.is_nested:
-            outer = (state.state2.absmax.flatten(), state.offset.flatten())
-            held["scale_scales"] = _bytes(torch.cat(outer))
-        else:
-            held["scales"] = _bytes(state.absmax)
-        shapes = self.shapes(*state.shape)
-        return {name: item.reshape(shapes[name]) for name, item in held.items()}
-
-    def state(self, parts: Mapping[str, torch.Tensor], shape: tuple[int, int]) -> Any:
-        """Return bitsandbytes' `QuantState` of a weight of `shape` in 4 bits."""
-        functional = _functional()
-        scales, outer, offset = parts["scales"].flatten(), None, None
-        if self.is_nested:
-            numbers = _numbers(parts["scale_scales"])
-            outer = functional.QuantState(
-                absmax=numbers[:-1],
-                blocksize=_NESTED_BLOCK,
-                code=_code_of_scales(scales.device),
-                dtype=torch.float32,
-            )
-            offset = numbers[-1]
-        return functional.QuantState(
-            absmax=scales if self.is_nested else _numbers(parts["scales"]),
-            shape=torch.Size(shape),
-            blocksize=self.block_size,
-            quant_type=self.kind,
-            dtype=self.unpacked_dtype,
-            offset=offset,
-            state2=outer,
-        )
 
 
 class QuantizedLinear(nn.Linear):
@@ -148,55 +66,154 @@ class QuantizedLinear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - as nn.Linear has it
         """Return input W^T + b; of a rank's part of the weight, its part as a DTensor."""
         parts = {name: item for name in PARTS if (item := getattr(self, name)) is not None}
-        weight = parts["weight"]
+        weight, bias = parts["weight"], self.bias
         if not isinstance(weight, DTensor):
-            return self._product(input, parts, self.bias)
-        local = {name: _local(item) for name, item in parts.items()}
-        bias, mesh = self.bias, weight.device_mesh
+            how = self.quantization
+            if how.bits == 4 and self.in_features % 2 == 0 and self.in_features % how.block_size:
+                # bitsandbytes' product on CPUs takes each row to begin with a block.
+                how, parts = how.of_part(
+                    parts, columns=self.in_features, begins=(0, 0), holds_scales=False
+                )
+            return self._product(input, parts, bias=bias, how=how)
+        mesh = weight.device_mesh
+        how, local = self._of_rank(parts, mesh)
         assert isinstance(input, DTensor)  # noqa: S101 - the style that has split the weight
         if weight.placements == (Shard(0),):
             given = input.to_local(grad_placements=(Partial(),))
-            rows = self._product(given, local, None if bias is None else _local(bias))
+            rows = self._product(given, local, bias=None if bias is None else _local(bias), how=how)
             return DTensor.from_local(rows, mesh, (Shard(-1),), run_check=False)
-        adds_bias = bias is not None and mesh.get_local_rank() == 0
-        rows = self._product(input.to_local(), local, _local(bias) if adds_bias else None)
+        own = _local(bias) if bias is not None and mesh.get_local_rank() == 0 else None
+        rows = self._product(input.to_local(), local, bias=own, how=how, mesh=mesh)
         return DTensor.from_local(rows, mesh, (Partial(),), run_check=False)
 
     def unpacked(self, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the whole weight that `parts`, whole, stand for, in fp32."""
-        shape = (self.out_features, self.in_features)
-        if self.quantization.bits == 8:
-            return parts["weight"].float() * _numbers(parts["scales"]).unsqueeze(1) / 127.0
-        state = replace(self.quantization, unpacked_dtype=torch.float32).state(parts, shape)
-        whole: torch.Tensor = _functional().dequantize_4bit(parts["weight"].view(-1, 1), state)
-        return whole.view(shape)
+        return self.quantization.unpacked(parts, (self.out_features, self.in_features))
+
+    def _of_rank(
+        self, parts: Mapping[str, Any], mesh: DeviceMesh
+    ) -> tuple[Quantization, dict[str, torch.Tensor]]:
+        """Return this rank's part of the weight, and how it is packed."""
+        local = {name: _local(item) for name, item in parts.items()}
+        how = self.quantization
+        if how.bits == 8:
+            return how, local
+        split = parts["weight"].placements[0]
+        begins = [0, 0]
+        size = self.in_features if split.dim else self.out_features
+        begins[split.dim] = mesh.get_local_rank() * (size // mesh.size())
+        return how.of_part(
+            local,
+            columns=self.in_features,
+            begins=(begins[0], begins[1]),
+            holds_scales=parts["scales"].placements == (split,),
+        )
 
     def _product(
-        self, given: torch.Tensor, parts: Mapping[str, torch.Tensor], bias: torch.Tensor | None
+        self,
+        given: torch.Tensor,
+        parts: Mapping[str, torch.Tensor],
+        *,
+        bias: torch.Tensor | None,
+        how: Quantization,
+        mesh: DeviceMesh | None = None,
     ) -> torch.Tensor:
-        library, weight = sys.modules[_LIBRARY], parts["weight"]
-        if self.quantization.bits == 8:
-            state = library.MatmulLtState()
-            state.CB, state.SCB = weight, _numbers(parts["scales"])
-            state.has_fp16_weights, state.is_training = False, self.training
-            state.threshold = self.quantization.threshold
-            state.use_pool = state.threshold > 0.0
-            own = None if bias is None else bias.to(given.dtype)
-            return library.matmul(given, weight, bias=own, state=state)  # type: ignore[no-any-return]
-        shape = (self._row_count(weight), given.shape[-1])
-        wide = given.to(self.quantization.compute_dtype or given.dtype)
-        rows = library.matmul_4bit(
-            wide,
-            weight.view(-1, 1),
-            quant_state=self.quantization.state(parts, shape),
-            bias=None if bias is None else bias.to(wide.dtype),
-        )
+        """Return the rows of `given` times a weight; over `mesh` its columns are split."""
+        if how.bits == 8:
+            return self._product_in_8_bits(given, parts, bias, mesh)
+        weight, wide = parts["weight"], given.to(how.compute_dtype or given.dtype)
+        own = None if bias is None else bias.to(wide.dtype)
+        is_in_rows = self.in_features % 2 == 0
+        shape = (len(weight) if is_in_rows else self.out_features, given.shape[-1])
+        if how.block_size not in KERNEL_BLOCKS:
+            scales = parts["scales"]
+            rows = _SmallBlocks.apply(wide, weight, scales, how, shape)  # type: ignore[no-untyped-call]
+            return (rows if own is None else rows + own).to(given.dtype)  # type: ignore[no-any-return]
+        library, state = sys.modules[LIBRARY], how.state(parts, shape)
+        rows = library.matmul_4bit(wide, weight.view(-1, 1), quant_state=state, bias=own)
         return rows.to(given.dtype)  # type: ignore[no-any-return]
 
-    def _row_count(self, weight: torch.Tensor) -> int:
-        """Return how many rows of the whole weight are here."""
-        is_in_rows = self.in_features % self.quantization.block_size == 0
-        return weight.shape[0] if is_in_rows else self.out_features
+    def _product_in_8_bits(
+        self,
+        given: torch.Tensor,
+        parts: Mapping[str, torch.Tensor],
+        bias: torch.Tensor | None,
+        mesh: DeviceMesh | None,
+    ) -> torch.Tensor:
+        weight, scales = parts["weight"], numbers_of(parts["scales"])
+        own, threshold = None if bias is None else bias.to(given.dtype), self.quantization.threshold
+        # bitsandbytes leaves inputs as they are in training on a host, and scales them elsewhere.
+        if mesh is not None and not (self.training and given.device.type in {"cpu", "xpu"}):
+            own_columns = (given, weight, scales, threshold, mesh)
+            rows = _PartOfRows.apply(*own_columns)  # type: ignore[no-untyped-call]
+            return rows if own is None else rows + own  # type: ignore[no-any-return]
+        library = sys.modules[LIBRARY]
+        state = library.MatmulLtState()
+        state.CB, state.SCB = weight, scales
+        state.has_fp16_weights, state.is_training = False, self.training
+        state.threshold, state.use_pool = threshold, threshold > 0.0
+        return library.matmul(given, weight, bias=own, state=state)  # type: ignore[no-any-return]
+
+
+class _SmallBlocks(torch.autograd.Function):
+    """Rows times a weight in 4 bits in blocks that no kernel has: unpacked, once more backward."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 - as autograd calls it
+        ctx: Any,
+        given: torch.Tensor,
+        weight: torch.Tensor,
+        scales: torch.Tensor,
+        how: Quantization,
+        shape: tuple[int, int],
+    ) -> torch.Tensor:
+        ctx.save_for_backward(weight, scales)
+        ctx.how, ctx.shape = how, shape
+        whole = how.unpacked({"weight": weight, "scales": scales}, shape)
+        return nn.functional.linear(given, whole.to(given.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        weight, scales = ctx.saved_tensors
+        whole = ctx.how.unpacked({"weight": weight, "scales": scales}, ctx.shape)
+        return gradients[0] @ whole.to(gradients[0].dtype), None, None, None, None
+
+
+class _PartOfRows(torch.autograd.Function):
+    """Part of the columns of rows times those of a weight in 8 bits, rows scaled as they are whole.
+
+    Source: bitsandbytes 0.50, `autograd/_functions.py` (`MatMul8bitLt`).
+    """
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 - as autograd calls it
+        ctx: Any,
+        given: torch.Tensor,
+        weight: torch.Tensor,
+        scales: torch.Tensor,
+        threshold: float,
+        mesh: DeviceMesh,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(weight, scales)
+        rows = given.reshape(-1, given.shape[-1])
+        half = rows.half()
+        sizes = half.abs().float()
+        if threshold > 0.0:
+            sizes = sizes.masked_fill(sizes >= threshold, 0.0)
+        part = DTensor.from_local(sizes.amax(1, keepdim=True), mesh, (Partial("max"),))
+        # One more column, the largest element of the whole row, lets the kernel scale by it.
+        known = torch.cat((half, part.full_tensor().half()), dim=1)
+        packed, row_scales, outliers = functional().int8_vectorwise_quant(known, threshold)
+        own = packed[:, :-1].contiguous()
+        multiply = torch.ops.bitsandbytes.int8_mixed_scaled_mm
+        product, _ = multiply(rows, own, weight, row_scales, scales, outliers, None)
+        return product.view(*given.shape[:-1], len(weight))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        weight, scales = ctx.saved_tensors
+        whole = weight.to(gradients[0].dtype) * scales.mul(1.0 / 127.0).unsqueeze(1)
+        return gradients[0] @ whole.to(gradients[0].dtype), None, None, None, None
 
 
 def quantized_bits(model: nn.Module) -> set[int]:
@@ -223,7 +240,7 @@ def replace_packed(model: nn.Module) -> None:
             how = _quantization(module)
             if how.bits == 8:
                 scales = weight.SCB if module.state.SCB is None else module.state.SCB
-                parts = _parts_of_8_bits(weight.detach(), scales)
+                parts = parts_of_8_bits(weight.detach(), scales)
             else:
                 parts = how.parts_of_state(weight.data, weight.quant_state)
             _replace(model, path, how, parts)
@@ -253,7 +270,7 @@ def replace_floating(model: nn.Module, device: torch.device) -> dict[str, Quanti
             parts = how.packed(weight.detach().to(device))
         made[path] = _replace(model, path, how, parts)
     if any(linear.quantization.is_nested for _, linear in quantized_linears(model)):
-        _code_of_scales(device)  # no graph that is compiled later has to make it
+        code_of_scales(device)  # no graph that is compiled later has to make it
     return made
 
 
@@ -281,33 +298,33 @@ def check_split_quantized(linear: nn.Module, degree: int, *, path: str, is_row: 
     """Return if `degree` ranks can each have a part of the linear at `path`, if it is quantized.
 
     Raises:
-        UnsupportedPlanError: if a block of the weight, or what scales have in common, would be cut.
+        UnsupportedPlanError: if a byte, which holds two weights, would be cut.
     """
-    if not isinstance(linear, QuantizedLinear):
+    if not isinstance(linear, QuantizedLinear) or linear.quantization.bits == 8:
         return
+    columns = linear.in_features
+    if columns % (2 * degree if is_row else 2):
+        raise UnsupportedPlanError(
+            f"would cut a byte of {path}, whose rows have {columns} weights of 4 bits",
+            field="strategy.tensor_parallel_degree",
+            value=degree,
+            remedy="plan with tensor_parallel_degree limited to 1, or with base_bits 8",
+        )
+
+
+def distribute_parts(linear: QuantizedLinear, mesh: DeviceMesh, dimension: int) -> None:
+    """Split the weight of `linear` over `mesh` in rows (0) or columns (1), and all with it."""
     how, columns = linear.quantization, linear.in_features
-    if how.bits == 8:
-        raise _not_split(path, "8 bits, whose inputs are scaled whole", degree, "plan in 4 bits")
-    if how.is_nested:
-        remedy = "quantize with bnb_4bit_use_double_quant=False"
-        raise _not_split(path, "scales that are quantized together", degree, remedy)
-    if columns % (how.block_size * (degree if is_row else 1)):
-        blocks = f"{columns} inputs in blocks of {how.block_size}"
-        raise _not_split(path, blocks, degree, "use a degree that leaves blocks whole")
-
-
-def _not_split(path: str, what: str, degree: int, remedy: str) -> UnsupportedPlanError:
-    return UnsupportedPlanError(
-        f"would cut the packed weight of {path}, which has {what}",
-        field="strategy.tensor_parallel_degree",
-        value=degree,
-        remedy=f"{remedy}, or plan with tensor_parallel_degree limited to 1",
-    )
+    placements = how.placements(columns, mesh.size(), dimension)
+    placements["bias"] = Replicate() if dimension else Shard(0)
+    for name, item in list(linear.named_parameters(recurse=False)):
+        split = distribute_tensor(item.detach(), mesh, (placements[name],))
+        linear.register_parameter(name, nn.Parameter(split, requires_grad=item.requires_grad))
 
 
 def _kind(module: nn.Module) -> str | None:
     """Return what bitsandbytes calls the class with packed weights that `module` is of."""
-    kinds = (item for item in type(module).__mro__ if item.__module__.startswith(f"{_LIBRARY}."))
+    kinds = (item for item in type(module).__mro__ if item.__module__.startswith(f"{LIBRARY}."))
     return next((item.__name__ for item in kinds if item.__name__ in {*_BITS, *_NOT_TRAINED}), None)
 
 
@@ -361,35 +378,9 @@ def _replace(
     return made
 
 
-def _parts_of_8_bits(weight: torch.Tensor, scales: torch.Tensor) -> dict[str, torch.Tensor]:
-    rows = len(weight)
-    return {"weight": weight, "scales": _bytes(scales.float()).reshape(rows, _SCALE_BYTES)}
-
-
-def _bytes(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of numbers in fp32: what gathers or casts numbers leaves bytes alone."""
-    return numbers.detach().float().contiguous().view(-1, 1).view(torch.uint8)
-
-
-def _numbers(held: torch.Tensor) -> torch.Tensor:
-    """Return the numbers in fp32 whose bytes are `held`."""
-    return held.contiguous().view(torch.float32).flatten()
-
-
 def _local(tensor: Any) -> torch.Tensor:
     found: torch.Tensor = tensor.to_local()
     return found
-
-
-def _functional() -> Any:
-    return sys.modules[f"{_LIBRARY}.functional"]
-
-
-def _code_of_scales(device: torch.device) -> torch.Tensor:
-    """Return the numbers that scales in 8 bits stand for."""
-    if device not in _CODES:
-        _CODES[device] = _functional().create_dynamic_map().to(device)
-    return _CODES[device]
 
 
 def quantized_linears(model: nn.Module) -> Iterator[tuple[str, QuantizedLinear]]:

@@ -6,9 +6,13 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import bitsandbytes
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn import functional
 from transformers import (
     AutoModelForCausalLM,
@@ -18,7 +22,9 @@ from transformers import (
 )
 from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
+from executor.apply.tensor_parallel import PackedRowParallel
 from executor.losses import next_token_loss
+from executor.models.quantized_linear import replace_packed
 from executor.session import Session
 from planner.importers.hugging_face.config_json import graph_from_huggingface
 from tests.distributed.plans import cpu_plan
@@ -111,12 +117,13 @@ def quantized(
         again.load(f"{out}/saved")
         answer: dict[str, Any] = {
             "losses": losses,
+            "evaluated": evaluated,
             "differences": said,
             "reloaded": again.evaluate(global_batches(9, 1)) == evaluated,
             "packed_bytes": trainer.parameter_bytes(),
         }
         if distributed.get_rank() == 0:
-            answer |= _compared(folder, Path(out), packing, begun)
+            answer |= _compared(folder, Path(out), packing, begun, is_wide=is_wide)
         distributed.barrier()
     return answer
 
@@ -153,17 +160,35 @@ def _plain(folder: str, packing: BitsAndBytesConfig, begun: dict[str, torch.Tens
     return model.train()
 
 
-def _unpacked(model: nn.Module) -> nn.Module:
-    """Return the model in fp64 with what its packed weights stand for."""
-    from peft.utils.integrations import dequantize_bnb_weight  # noqa: PLC0415 - needs the package
-
+def _unpacked(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return the model with what its packed weights stand for, in torch's own linears."""
     for path, module in list(model.named_modules()):
         if type(module).__module__.startswith("bitsandbytes"):
-            whole = dequantize_bnb_weight(module.weight, state=getattr(module, "state", None))
             linear = nn.Linear(module.in_features, module.out_features, bias=False)
-            linear.weight = nn.Parameter(whole.detach().double(), requires_grad=False)
+            linear.weight = nn.Parameter(_whole_weight(module), requires_grad=False)
             model.set_submodule(path, linear)
-    return model.double()
+    return model.to(dtype)
+
+
+def _whole_weight(module: Any) -> torch.Tensor:
+    """Return a packed weight in fp32: of 4 bits the code of each times the scale of its block.
+
+    The kernels of bitsandbytes for CPUs unpack rows alone that are whole blocks.
+    """
+    from bitsandbytes import functional as packed  # noqa: PLC0415 - needs the package
+
+    weight = module.weight
+    if not hasattr(weight, "quant_state"):
+        scales = weight.SCB if module.state.SCB is None else module.state.SCB
+        return weight.detach().float() * scales.unsqueeze(1) / 127.0
+    state = weight.quant_state
+    scales = state.absmax
+    if state.nested:
+        scales = packed.dequantize_blockwise(scales, state.state2) + state.offset
+    pairs = weight.data.flatten().long()
+    codes = packed.get_4bit_type(state.quant_type, device="cpu")
+    numbers = codes[torch.stack((pairs >> 4, pairs & 15), dim=1).flatten()]
+    return (numbers * scales.repeat_interleave(state.blocksize)[: len(numbers)]).view(state.shape)
 
 
 def _losses(model: nn.Module, micro_batch_size: int) -> list[float]:
@@ -186,20 +211,36 @@ def _losses(model: nn.Module, micro_batch_size: int) -> list[float]:
 
 
 def _compared(
-    folder: str, out: Path, packing: BitsAndBytesConfig, begun: dict[str, torch.Tensor]
+    folder: str,
+    out: Path,
+    packing: BitsAndBytesConfig,
+    begun: dict[str, torch.Tensor],
+    *,
+    is_wide: bool,
 ) -> dict[str, Any]:
-    exact_model = _unpacked(_plain(folder, packing, begun))
+    """Return what plain torch, PEFT and bitsandbytes make of it, narrow rows without its kernels.
+
+    Those for CPUs are wrong where a row is no whole number of blocks.
+    """
+    exact_model = _unpacked(_plain(folder, packing, begun), torch.float64)
     exact = _losses(exact_model, 8)
     plain = {size: _plain(folder, packing, begun) for size in MICRO_BATCH_SIZES}
+    if not is_wide:
+        plain = {size: _unpacked(model, torch.float32) for size, model in plain.items()}
     errors = [loss_error(_losses(model, size), exact) for size, model in plain.items()]
     trained, wanted = (_trained(model) for model in (plain[8], exact_model))
     adapted = PeftModel.from_pretrained(packed_by_transformers(folder, packing), out / "adapters")
     found = _trained(adapted)
-    ((inputs, _),) = global_batches(9, 1)
+    ((inputs, targets),) = global_batches(9, 1)
+    with torch.no_grad():
+        tried = adapted.eval() if is_wide and packing.load_in_8bit else exact_model
+        logits = tried(input_ids=inputs).logits
+    evaluated = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     merged = AutoModelForCausalLM.from_pretrained(out / "merged", dtype=torch.float64)
     whole = with_lora(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
     return {
         "exact_losses": exact,
+        "plain_evaluated": float(evaluated),
         "loss_bar": SUMMED_LOSS + TIMES_AS_FAR * max(errors),
         "adapter_bar": TIMES_AS_FAR * max(relative_error(trained[n], wanted[n]) for n in wanted),
         "adapter_error": max(relative_error(found[n], wanted[n]) for n in wanted),
@@ -215,4 +256,32 @@ def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: item.detach().double() for name, item in named if ".lora_" in name}
 
 
-QUANTIZED_TASKS = (quantized,)
+def rows_in_8_bits() -> dict[str, float]:
+    """Compare a linear in 8 bits, split in columns, with bitsandbytes' whole one in evaluation.
+
+    Inputs have outliers, which are multiplied in 16 bits, and the largest elements of their rows
+    lie on one rank or another.
+    """
+    torch.manual_seed(SEED)
+    whole = bitsandbytes.nn.Linear8bitLt(48, 24, has_fp16_weights=False, threshold=6.0)
+    given = torch.randn(3, 6, 48)
+    given[..., 7] *= 20.0
+    twin = given.clone().requires_grad_()
+    holder = nn.Sequential(copy.deepcopy(whole)).eval()
+    wanted = whole.eval().to("cpu")(twin)
+    wanted.square().sum().backward()
+    holder.to("cpu")
+    replace_packed(holder)
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    parallelize_module(holder, mesh, {"0": PackedRowParallel(input_layouts=Replicate())})
+    own = given.clone().requires_grad_()
+    found, plain = holder(own), _whole_weight(whole).to(given.dtype)
+    found.square().sum().backward()
+    return {
+        "product": relative_error(found.detach(), wanted.detach()),
+        "gradient": relative_error(own.grad, twin.grad),
+        "scaled": relative_error(wanted.detach(), functional.linear(given, plain, whole.bias)),
+    }
+
+
+QUANTIZED_TASKS = (quantized, rows_in_8_bits)

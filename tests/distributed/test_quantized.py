@@ -49,6 +49,23 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"context_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 2},
         {"fields": IN_8_BITS},
     ),
+    "tp4-nested-narrow": (
+        {"tensor_parallel_degree": 4},
+        {"fields": NESTED, "is_wide": False},
+    ),
+    "tp2-sp-zero3-8-bits": (
+        {
+            "tensor_parallel_degree": 2,
+            "sequence_parallel": True,
+            "data_parallel_degree": 2,
+            "zero_stage": 3,
+        },
+        {"fields": IN_8_BITS},
+    ),
+    "tp2-pp2-nested": (
+        {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "micro_batch_size": 2},
+        {"fields": NESTED, "is_loaded": True},
+    ),
     "tp2-pp2": (
         {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "micro_batch_size": 2},
         {},
@@ -59,7 +76,13 @@ LAYOUTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(
     "name",
     cases(
-        {n: n for n in LAYOUTS}, always={"zero3-nested-narrow", "tp2-sp-zero3", "pp2-zero1-loaded"}
+        {n: n for n in LAYOUTS},
+        always={
+            "zero3-nested-narrow",
+            "tp4-nested-narrow",
+            "tp2-sp-zero3-8-bits",
+            "pp2-zero1-loaded",
+        },
     ),
 )
 def test_adapters_on_packed_weights_train_as_plain_torch_does(
@@ -77,4 +100,13 @@ def test_adapters_on_packed_weights_train_as_plain_torch_does(
     assert abs(answer["unpacked_loss"] / answer["losses"][0] - 1.0) > 10 * answer["loss_bar"]
     assert answer["adapter_error"] <= answer["adapter_bar"]
     assert answer["merged_error"] < 1e-5
+    assert answer["evaluated"] == pytest.approx(answer["plain_evaluated"], rel=answer["loss_bar"])
     assert answer["reloaded"]
+
+
+def test_rows_in_8_bits_are_scaled_as_they_are_whole(four_ranks: RankGroup) -> None:
+    """Scaling by the largest element of each rank's part would give other numbers."""
+    errors = four_ranks.run("rows_in_8_bits")
+    assert errors["scaled"] > 1e-3
+    assert errors["product"] < 1e-6
+    assert errors["gradient"] < 1e-6
