@@ -97,6 +97,7 @@ def calibration_report(sorting: Sorting, origin: Origin) -> CalibrationReport:
         left_out=dict(sorted(sorting.left_out.items())),
         read_as=dict(sorted(sorting.read_as.items())),
         peaks_left_out=dict(sorted(sorting.peaks_left_out.items())),
+        unread=sorting.unread,
         accepted=found.accepted,
         reason=found.reason,
         profile=CalibrationProfile(

@@ -11,6 +11,7 @@ from statistics import pstdev
 from planner.hardware import device_profile
 from planner.schema.job import Stack
 from planner.schema.measured_run import MeasuredRun
+from planner.schema.validation import Tally
 from planner.validation.case import Case, case_of
 from planner.validation.measurement import (
     BULK_TIER,
@@ -20,6 +21,7 @@ from planner.validation.measurement import (
     measured_seconds,
 )
 from planner.validation.reasons import SetAside, Unpriced
+from planner.validation.report import unread_tallies
 
 _MEMORY_MOST = 1.1
 
@@ -69,7 +71,7 @@ class Sorting:
     A reason goes with what was to blame in the first run that it holds of. `read_as` is the stack
     that runs of a program were priced under whose own is not known. `peaked` are the runs of which
     it is known whether they fitted, with or without a measured step; `peaks_left_out` says of how
-    many, and why, what they say cannot be.
+    many, and why, what they say cannot be. `unread` are keys that the format does not have.
     """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Sorting:
     read_as: dict[str, Stack] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     peaks_left_out: Counter[str] = field(default_factory=Counter)
+    unread: tuple[Tally, ...] = ()
 
     @property
     def has_peaks(self) -> bool:
@@ -102,8 +105,9 @@ def sorted_rows(
     """
     if device is not None:
         device_profile(device)
-    found = Sorting()
-    answers = [_row(run) for run in runs]
+    kept = list(runs)
+    found = Sorting(unread=unread_tallies(kept))
+    answers = [_row(run) for run in kept]
     first: dict[str, LeftOut] = {}
     for program, rows in _by_unknown_program(answers).items():
         found.read_as[program] = stack or _closest_stack(rows)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from planner.schema.block import later
 from planner.schema.document import Count, Document, Name, Part, PositiveCount, Ratio
 from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntPeak, LearntRun, Stack
+from planner.schema.validation import Tally
 
 Error = Annotated[float, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -81,13 +82,15 @@ class CalibrationReport(Document):
 
     `run_count` = the profile's runs + the sum over `left_out`, which is by reason, of steps.
     `read_as` are programs that are not known by their names, and the stack that their runs were
-    priced under. `peaks_left_out` is of peaks of memory, by reason.
+    priced under. `peaks_left_out` is of peaks of memory, by reason; `unread` is of runs, by the keys
+    that the format does not have.
     """
 
     run_count: Count
     left_out: dict[str, PositiveCount]
     read_as: dict[str, Stack] = Field(default_factory=dict)
     peaks_left_out: dict[str, PositiveCount] = later({})
+    unread: tuple[Tally, ...] = later(())
     accepted: bool
     reason: str
     profile: CalibrationProfile

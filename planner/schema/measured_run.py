@@ -2,8 +2,8 @@
 
 All keys may be missing or null, which means "not stated": what a use of the row needs is decided by
 that use. Keys that stand here are checked, and what is wrong with one is said in `unreadable`, so
-that a single row does not keep a whole file from being read; others are ignored, because whoever
-reports runs may record more than we read (columns of checks, raw spellings).
+that a single row does not keep a whole file from being read; others are passed over and named in
+`unread`, because whoever reports runs may record more than we read (columns of checks).
 
 Units stand in the names as the format has them: `*_s` seconds, `*_gib` GiB, `*_gb` as printed.
 `dp` excludes `cp`: dp x tp x pp x cp = num_gpus.
@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+)
 
 from planner.schema.document import Count, Degree, PositiveCount, document_error
 from planner.schema.job import AdapterTargets, Stack
@@ -38,6 +45,7 @@ AnyCount = Annotated[PositiveCount | None, BeforeValidator(_none_for_zero)]
 AnyMeasure = Annotated[Positive | None, BeforeValidator(_none_for_zero)]
 AnyDegree = Annotated[Degree | None, BeforeValidator(_none_for_zero)]
 _small = BeforeValidator(_in_small_letters)
+_NOTHING = (None, "", [], {})
 
 
 class _Columns(BaseModel):
@@ -246,6 +254,8 @@ class MeasuredRun(
 ):
     """One row: nothing is required, and what a use needs it asks for by name."""
 
+    _unread: tuple[str, ...] = PrivateAttr(default=())
+
     @classmethod
     def from_fields(cls, fields: dict[str, Any], *, source: str) -> Self:
         """Return the run with `fields`, less those that are not as they must be.
@@ -254,12 +264,22 @@ class MeasuredRun(
         they came from.
         """
         try:
-            return cls.model_validate(fields)
+            run = cls.model_validate(fields)
         except ValidationError as error:
             bad = {str(item["loc"][0]) for item in error.errors(include_url=False)}
             kept = {name: value for name, value in fields.items() if name not in bad}
             said = str(document_error(error, source=source))
-            return cls.model_validate({**kept, "unreadable": said})
+            run = cls.model_validate({**kept, "unreadable": said})
+        known = cls.model_fields
+        run._unread = tuple(  # noqa: SLF001  (a class method's own)
+            name for name, value in fields.items() if name not in known and value not in _NOTHING
+        )
+        return run
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Return the keys with a value that the format does not have."""
+        return self._unread
 
     @property
     def family_name(self) -> str:

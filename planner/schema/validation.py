@@ -121,7 +121,8 @@ class ValidationReport(Document):
 
     `subsets` overlap; they leave out bulk runs, which have one of their own. `set_aside` counts
     priced runs that are not compared in step time, memory or fit. `illegal` counts priced runs
-    whose strategy breaks a rule that plans are held to, by its field.
+    whose strategy breaks a rule that plans are held to, by its field. `unread` counts runs by the
+    keys that the format does not have.
     """
 
     run_count: Count
@@ -130,6 +131,7 @@ class ValidationReport(Document):
     set_aside: tuple[Tally, ...]
     assumptions: tuple[Tally, ...]
     illegal: tuple[Tally, ...]
+    unread: tuple[Tally, ...] = ()
     subsets: tuple[GroupSummary, ...]
     groupings: tuple[Grouping, ...]
     planner_version: str

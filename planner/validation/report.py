@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
 
 from planner.schema.calibration import CalibrationProfile
@@ -19,6 +20,7 @@ from planner.validation.summary import group_summary
 from planner.version import planner_version
 
 _EXAMPLE_LIMIT = 3
+_ALIKE = 0.8  # of spellings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ def validation_report(
         set_aside=_set_aside_tallies(priced),
         assumptions=_assumption_tallies(priced),
         illegal=_illegal_tallies(priced),
+        unread=unread_tallies([*(one.case.run for one in priced), *(one.run for one in unpriced)]),
         subsets=tuple(_subset(name, chosen, priced) for name, chosen in SUBSETS.items()),
         groupings=tuple(Grouping(by=key, groups=_groups(key, priced)) for key in by),
         planner_version=planner_version(),
@@ -154,6 +157,24 @@ def _illegal_tallies(priced: Sequence[Comparison]) -> tuple[Tally, ...]:
         for name in comparison.case.breaches:
             tallies.add(name, f"breaks a rule on {name}", comparison.case.run)
     return tallies.tallies()
+
+
+def unread_tallies(runs: Iterable[MeasuredRun]) -> tuple[Tally, ...]:
+    """Return how many runs have which keys that the format does not have.
+
+    The example is the key that may have been meant: one that is spelt alike, and that the run does
+    not state.
+    """
+    tallies = _Tallies()
+    for run in runs:
+        for name in run.unread:
+            tallies.add(name, name, run, _meant(name, run))
+    return tallies.tallies()
+
+
+def _meant(name: str, run: MeasuredRun) -> str | None:
+    near = get_close_matches(name[:200], MeasuredRun.model_fields, n=1, cutoff=_ALIKE)
+    return near[0] if near and getattr(run, near[0]) is None else None
 
 
 def _name(member: StrEnum) -> str:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner.cli.views.validation import unread_lines
 from planner.schema.calibration import CalibrationReport, LearntEffect
 from planner.units import counted
 
@@ -23,6 +24,7 @@ def calibration_view(report: CalibrationReport) -> RenderableType:
         parts += [Text(), Text(f"{counted(count, 'run')} left out for {reason}")]
     if report.left_out:
         parts += [Text(), _left_out_table(report.left_out)]
+    parts += [part for line in unread_lines(report.unread) for part in (Text(), Text(line))]
     return Group(*parts)
 
 

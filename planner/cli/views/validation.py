@@ -16,6 +16,7 @@ from planner.schema.validation import (
     Tally,
     ValidationReport,
 )
+from planner.units import counted
 
 _ERRORS = ("runs", "MAPE", "median", "p90", "bias", "in interval")
 
@@ -36,7 +37,19 @@ def validation_view(report: ValidationReport) -> RenderableType:
     ):
         if tallies:
             parts += [Text(), _tally_table(title, tallies)]
+    parts += [part for line in unread_lines(report.unread) for part in (Text(), Text(line))]
     return Group(*parts)
+
+
+def unread_lines(unread: Sequence[Tally]) -> list[str]:
+    """Return which keys are not read: those that may be another's misspelling, then all others."""
+    near = [
+        f"{tally.name} of {counted(tally.run_count, 'run')} is not read; use {tally.examples[0]}?"
+        for tally in unread
+        if tally.examples
+    ]
+    others = ", ".join(sorted(tally.name for tally in unread if not tally.examples))
+    return [*near, f"not read: {others}"] if others else near
 
 
 def _tables(by: str, groups: Sequence[GroupSummary]) -> list[RenderableType]:

@@ -170,6 +170,16 @@ def test_a_file_without_a_fit_is_one_message(command, tmp_path, content, said):
     assert done.stderr.count("\n") == 1
 
 
+def test_keys_that_the_format_does_not_have_are_named(command, tmp_path):
+    rows = [{**TORCHTITAN, "los_kernel": "linear"}, {**TORCHTITAN, "tokens_per_s_per_gpu": 2900.0}]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    done = command("calibrate", path, "--out", tmp_path / "ours.yaml")
+    assert "los_kernel of 1 run is not read; use loss_kernel?" in done.stdout
+    told = command("calibrate", path, "--out", tmp_path / "ours.yaml", "--json").fields["unread"]
+    assert [(one["name"], one["run_count"]) for one in told] == [("los_kernel", 1)]
+
+
 def test_a_bad_field_is_named_with_its_value_and_the_remedy(command, runs, tmp_path):
     """Of two rows the first is shown, where nothing can be fitted and beside what was learnt."""
     bad = [json.dumps({**TORCHTITAN, "mbs": value}) for value in (-3, "many")]

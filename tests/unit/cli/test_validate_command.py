@@ -32,6 +32,26 @@ def test_the_command_prints_one_document(command, tmp_path):
     assert (fields["run_count"], fields["priced_count"]) == (1, 1)
 
 
+def test_keys_that_the_format_does_not_have_are_named_with_what_may_be_meant(command, tmp_path):
+    """`peak_mem_gb` is spelt like `peak_mem_gib`, which the second row states itself."""
+    rows = [
+        {**TORCHTITAN, "norm_kernle": "fused", "flags": [], "mfu": 0.4},
+        {**TORCHTITAN, "norm_kernle": "fused", "peak_mem_gib": 40.0, "peak_mem_gb": 40.0},
+        {**TORCHTITAN, "peak_mem_gb": "forty", "mbs": "many", "mfu": None},
+    ]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    told = command("validate", path, "--json").fields["unread"]
+    assert {one["name"]: (one["run_count"], one["examples"]) for one in told} == {
+        "norm_kernle": (2, ["norm_kernel"]),
+        "peak_mem_gb": (2, ["peak_mem_gib"]),
+        "mfu": (1, []),
+    }
+    printed = " ".join(command("validate", path).stdout.split())
+    assert "norm_kernle of 2 runs is not read; use norm_kernel?" in printed
+    assert "not read: mfu" in printed
+
+
 def test_a_file_without_a_price_is_a_negative_answer(command, tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text(json.dumps({**TORCHTITAN, "precision": "nvfp4"}))
