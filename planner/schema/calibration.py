@@ -82,7 +82,7 @@ class CalibrationReport(Document):
 
     `run_count` = the profile's runs + the sum over `left_out`, which is by reason, of steps.
     `read_as` are programs that are not known by their names, and the stack that their runs were
-    priced under. `peaks_left_out` is of peaks of memory, by reason; `unread` is of runs, by the keys
+    priced under. `peaks_left_out` is of peaks of memory, by reason; `unread` is of runs, by keys
     that the format does not have.
     """
 

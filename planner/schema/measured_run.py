@@ -45,7 +45,7 @@ AnyCount = Annotated[PositiveCount | None, BeforeValidator(_none_for_zero)]
 AnyMeasure = Annotated[Positive | None, BeforeValidator(_none_for_zero)]
 AnyDegree = Annotated[Degree | None, BeforeValidator(_none_for_zero)]
 _small = BeforeValidator(_in_small_letters)
-_NOTHING = (None, "", [], {})
+_NOTHING: tuple[object, ...] = (None, "", [], {})
 
 
 class _Columns(BaseModel):
