@@ -281,9 +281,10 @@ class State:
     `branchings` are how far each was branched on, None where it has too many loads for that or
     branching can say no more; `turns` how many turns it had; `refused` are those whose best relaxed
     plan does not fit; `branched` are those that were branched on, `relaxed` with cuts at the least
-    that they add, `programmed` those for which a program was solved; `unfit` have no plan, however
-    slow; `settled` are the best plans of `groups` that were told, and all below `enough_seconds` is
-    to be known. `price_lists` are what layers cost under some.
+    that they add, `declined` those that need a program, with the limit at which branching said so,
+    and `programmed` those for which one was solved; `unfit` have no plan, however slow; `settled`
+    are the best plans of `groups` that were told, and all below `enough_seconds` is to be known.
+    `price_lists` are what layers cost under some.
     `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon as it
     was screened.
     """
@@ -303,6 +304,7 @@ class State:
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)
     relaxed: set[int] = field(default_factory=set)
+    declined: dict[int, float] = field(default_factory=dict)
     programmed: set[int] = field(default_factory=set)
     unfit: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)

@@ -64,7 +64,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
-from planner.ilp.instance import Instance, Kind, load_of_cuts
+from planner.ilp.instance import Instance, Kind
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
@@ -380,8 +380,10 @@ def everything(instance: Instance) -> Windows:
 
 def windows_at(instance: Instance, cuts: tuple[int, ...]) -> Windows:
     """Return the windows of plans whose chain is cut at these places."""
-    loads = np.array(load_of_cuts(instance, cuts))
-    counts, places = loads.sum(axis=1), np.array(cuts)
+    loads = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
+    places = np.array(cuts)
+    np.add.at(loads, np.array(instance.holders), np.diff(instance.prefix_counts[places], axis=0))
+    counts = loads.sum(axis=1)
     is_by_cuts = instance.is_in_order and not instance.is_uniform
     return Windows(
         least=counts,
@@ -404,7 +406,10 @@ def both(one: Windows, other: Windows, instance: Instance) -> Windows | None:
     most = np.minimum(most, instance.block_count - (int(least.sum()) - least))
     if (least > most).any() or int(most.sum()) < instance.block_count:
         return None
-    return _counted(instance, least, most)
+    counted = _counted(instance, least, most)
+    sure = np.maximum(np.maximum(one.sure, other.sure), counted.sure)
+    room = np.minimum(np.minimum(one.room, other.room), counted.room)
+    return replace(counted, sure=sure, room=room) if (sure <= room).all() else None
 
 
 def chain_windows(instance: Instance, cuts: Integers) -> Windows:

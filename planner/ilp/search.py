@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.branch_and_bound import branching_of, relaxed_branching_of
+from planner.ilp.branch_and_bound import Branching, branching_of, relaxed_branching_of
 from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.feasibility import fitted
@@ -462,21 +462,21 @@ def _bound(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Give a configuration a turn of branching on its ranks, or of a program where that is over.
 
-    Each turn has more effort than the one before, up to about a second. Where cuts differ and there
-    are too many loads, one turn has them at the least that they add. Where no plan is known to be
-    better than, any plan is looked for first.
+    Each turn has more effort than the one before, up to about a second. Where no plan is known to
+    be better than, any plan is looked for first. A program takes longer than all other turns: the
+    configuration waits until all others are looked into, and is branched on after all if the limit
+    has become lower by then.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
     if turn == 0 and not np.isfinite(frontier.limit_of(index)):
         _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
-    if np.isfinite(limit) and index not in state.branchings:
-        state.branchings[index] = branching_of(instance, cutoff_seconds=limit)
-        if state.branchings[index] is None:
-            state.relaxed.add(index)
-            state.branchings[index] = relaxed_branching_of(instance, cutoff_seconds=limit)
-    branching = state.branchings.get(index)
+    branching = _branching(state, index, instance, limit)
+    if branching is None and index not in state.declined:
+        state.declined[index] = limit
+        frontier.wait(index, frontier.keys[index])
+        return
     if branching is None:
         _take(state, index, instance, _programmed(state, index, instance))
         return
@@ -489,6 +489,24 @@ def _solve(state: State, index: int) -> None:
     if outcome.is_done or outcome.is_stuck or index in state.relaxed:
         state.branchings[index] = None
     _take(state, index, instance, outcome)
+
+
+def _branching(state: State, index: int, instance: Instance, limit: float) -> Branching | None:
+    """Return what is left of a configuration's branching, None where it can say no more.
+
+    Where cuts differ and there are too many loads, one turn has them at the least that they add.
+    """
+    is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
+    if np.isfinite(limit) and (is_lower or index not in state.branchings):
+        state.declined.pop(index, None)
+        found = branching_of(instance, cutoff_seconds=limit)
+        if found is None:
+            found = relaxed_branching_of(instance, cutoff_seconds=limit)
+            state.relaxed.add(index)
+        else:
+            state.relaxed.discard(index)
+        state.branchings[index] = found
+    return state.branchings.get(index)
 
 
 def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> None:

@@ -118,3 +118,15 @@ def test_layers_of_a_kind_stay_where_their_place_in_the_chain_allows() -> None:
     assert found.windows.cuts.tolist() == [[0, 3, 4], [0, 3, 4]]
     assert found.most[1].tolist() == [[2], [0]]
     assert found.most[2].tolist() == [[1], [1]]
+
+
+def test_given_cuts_leave_each_rank_what_lies_between_them_of_every_kind() -> None:
+    """Two virtual stages a rank: the first has blocks 0, 1, 4 and 5, the other 2, 3, 6 and 7."""
+    quick, slow = a_kind(5, (1.0, 2.0)), a_kind(3, (2.0, 2.0))
+    instance = replace(
+        an_instance(quick, slow, chain=[(1, 5), (2, 3)]), least_blocks=2, holders=(0, 1, 0, 1)
+    )
+    found = reduction(instance, cutoff_seconds=inf, cuts=(0, 2, 4, 6, 8))
+    assert found is not None
+    for counts in (found.windows.sure, found.windows.room):
+        assert counts[:, 1:3].tolist() == [[3, 1], [2, 2]]
