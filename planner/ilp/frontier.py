@@ -56,18 +56,25 @@ class Best:
     instance: Instance | None = None
 
 
+def _is_better(one: Best, known: Best | None) -> bool:
+    """Return whether a plan is faster than what is known, by more than rounding."""
+    return known is None or one.step_seconds < known.step_seconds * (1.0 - FINE_ROUNDING)
+
+
 @dataclass(slots=True, kw_only=True)
 class Frontier:
     """Keys of all configurations, and the best plans of `group_count` groups within a cutoff.
 
-    `groups` says which configurations have the same degrees, [configurations]. `_unseen` are those
-    that nobody has looked into, the least key first; `stages` says which of them still wait.
+    `groups` says which configurations have the same degrees, [configurations]. `plans` are the best
+    known by configuration, those of earlier searches to begin with. `_unseen` are those that nobody
+    has looked into, the least key first; `stages` says which of them still wait.
     """
 
     keys: list[float]
     groups: Sequence[int]
     cutoff_seconds: float = float("inf")
     group_count: int = 1
+    plans: dict[int, Best] = field(default_factory=dict)
     stages: Stages = field(init=False)
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
@@ -81,6 +88,9 @@ class Frontier:
         keys = np.array(self.keys)
         self.stages = np.full(len(keys), Stage.QUICK, dtype=np.int8)
         self._unseen = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
+        for known in self.plans.values():
+            if math.isfinite(self.keys[known.index]):
+                self._take_note(known)
 
     @property
     def open_count(self) -> int:
@@ -139,14 +149,19 @@ class Frontier:
         instance: Instance | None = None,
     ) -> None:
         """Take a plan note of if it is the best of its degrees, by more than rounding."""
-        if step_seconds > self.cutoff_seconds * (1.0 + PROOF_TOLERANCE):
+        best = Best(
+            index=index, step_seconds=step_seconds, assignment=assignment, instance=instance
+        )
+        if _is_better(best, self.plans.get(index)):
+            self.plans[index] = best
+        self._take_note(best)
+
+    def _take_note(self, best: Best) -> None:
+        if best.step_seconds > self.cutoff_seconds * (1.0 + PROOF_TOLERANCE):
             return
-        group = self.groups[index]
-        known = self.best.get(group)
-        if known is None or step_seconds < known.step_seconds * (1.0 - FINE_ROUNDING):
-            self.best[group] = Best(
-                index=index, step_seconds=step_seconds, assignment=assignment, instance=instance
-            )
+        group = self.groups[best.index]
+        if _is_better(best, self.best.get(group)):
+            self.best[group] = best
 
     def pop(self) -> tuple[float, int] | None:
         """Return the least key that may still matter with its configuration, None if none does."""
@@ -279,12 +294,13 @@ class State:
     """One search, by configuration where it is about one.
 
     `branchings` are how far each was branched on, None where it has too many loads for that or
-    branching can say no more; `turns` how many turns it had; `refused` are those whose best relaxed
-    plan does not fit; `branched` are those that were branched on, `relaxed` with cuts at the least
-    that they add, `declined` those that need a program, with the limit at which branching said so,
-    and `programmed` those for which one was solved; `unfit` have no plan, however slow; `settled`
-    are the best plans of `groups` that were told, and all below `enough_seconds` is to be known.
-    `price_lists` are what layers cost under some.
+    branching can say no more, and `begun` those of an earlier search; `turns` how many turns each
+    had; `refused` are those whose best relaxed plan does not fit; `branched` are those that were
+    branched on, `relaxed` with cuts at the least that they add, `declined` those that need a
+    program, with the limit at which branching said so, and `programmed` those for which one was
+    solved; `unfit` have no plan, however slow; `settled` are the best plans of `groups` that were
+    told, and all below `enough_seconds` is to be known. `price_lists` are what layers cost under
+    some.
     `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon as it
     was screened.
     """
@@ -300,6 +316,7 @@ class State:
     not_searched: tuple[str, ...] = ()
     groups: Groups = ONE_GROUP
     enough_seconds: float = float("inf")
+    begun: dict[int, Branching] = field(default_factory=dict)
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)

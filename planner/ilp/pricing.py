@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ from planner.schema.strategy import (
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
 from planner.space.schedules import skips_checkpointing
+
+if TYPE_CHECKING:
+    from planner.ilp.branch_and_bound import Branching
+    from planner.ilp.frontier import Best
 
 _SHAPE = (
     "pipeline_schedule",
@@ -349,12 +353,18 @@ class Pricing:
 
 
 class PricedSpace:
-    """The configurations of a problem with their prices, which all searches of it may share."""
+    """The configurations of a problem with their prices, which all searches of it may share.
+
+    They share as well what they have proven of steps (`bounds`), the `plans` that they have found
+    (of `planner.ilp.frontier`) and some of what they have begun to branch on, by configuration.
+    """
 
     def __init__(self, problem: Problem) -> None:
         job = problem.job
         self._problem = problem
         self._bounds: Floats | None = None
+        self.plans: dict[int, Best] = {}
+        self.branchings: dict[int, Branching] = {}
         self.listed = enumerate_configurations(problem.graph, problem.hardware, job)
         self.configurations = self.listed.configurations
         is_part = job.framework is not None  # of a framework's space: all layers offload the same
@@ -372,10 +382,18 @@ class PricedSpace:
         )
 
     def bounds(self, deadline: float = float("inf")) -> Floats:
-        """Return lower bounds of all steps without memory; some are 0 if that took too long."""
+        """Return the best known lower bounds of all steps, at first those without memory.
+
+        Some are 0 if these took too long.
+        """
         if self._bounds is None:
             self._bounds = self.pricing.quick_bounds(deadline=deadline)
         return self._bounds
+
+    def raise_bounds(self, keys: Floats) -> None:
+        """Take note of lower bounds of the steps of all configurations, if others are known."""
+        if self._bounds is not None:
+            self._bounds = np.maximum(self._bounds, keys)
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Booleans, Floats
 from planner.ilp.branch_and_bound import Branching, branching_of, relaxed_branching_of
 from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
@@ -233,6 +233,7 @@ def search(
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=groups.count,
+            plans=space.plans,
         ),
         solver=solver or default_solver(),
         started=started,
@@ -241,6 +242,7 @@ def search(
         not_searched=listed.not_searched,
         groups=groups,
         enough_seconds=groups.enough_seconds,
+        begun=space.branchings,
     )
     if is_any_welcome:
         look_for_any(state, _fit)
@@ -249,6 +251,7 @@ def search(
         reopen(state)
     if not is_refined and not state.frontier.best:
         _offer_any(state)
+    _share(state, space, groups)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
     proven = is_refined and state.frontier.is_exhausted
@@ -285,12 +288,24 @@ def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups, *, deadline:
     """Return bounds of all steps, 0 where these are no use, inf of the group that is known."""
     if wanted is Wanted.ANY:
         return np.zeros(len(space.configurations))
-    bounds = space.bounds(deadline)
+    return np.where(_is_known(space, groups), np.inf, space.bounds(deadline))
+
+
+def _is_known(space: PricedSpace, groups: Groups) -> Booleans:
+    """Return which configurations are of the group that is known, [configurations]."""
     if groups.known is None:
-        return bounds
+        return np.zeros(len(space.configurations), dtype=bool)
     named = zip(groups.by, groups.known, strict=True)
-    is_known = [getattr(space.configurations, name) == value for name, value in named]
-    return np.where(np.all(is_known, axis=0), np.inf, bounds)
+    return np.all([getattr(space.configurations, name) == value for name, value in named], axis=0)
+
+
+def _share(state: State, space: PricedSpace, groups: Groups) -> None:
+    """Leave what was proven, and what of the least keys was begun, to the next search."""
+    frontier = state.frontier
+    space.raise_bounds(np.where(_is_known(space, groups), 0.0, frontier.keys))
+    open_ones = [i for i, one in state.branchings.items() if one and i not in state.refused]
+    least = sorted(open_ones, key=lambda i: (frontier.keys[i], i))[:FEW_KEPT]
+    space.branchings = {i: one for i in least if (one := state.branchings[i]) is not None}
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
@@ -303,7 +318,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if state.seconds_left <= 0.0 or is_enough:
             frontier.push(index, key)
             return False
-        if _settle(state, key):
+        if _settle(state, index, key):
             frontier.push(index, key)
             return True
         if key >= frontier.limit_of(index):
@@ -321,16 +336,17 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
     return True
 
 
-def _settle(state: State, key: float) -> bool:
+def _settle(state: State, index: int, key: float) -> bool:
     """Tell of plans that are settled, or best after some time; return whether that is enough.
 
-    What is left has `key` at least.
+    What is left has `key` at least. Before a program, which may take all the time that is left, the
+    best plan is told of as well.
     """
     frontier, settle = state.frontier, state.groups.settle
     if settle is None:
         return False
-    is_due = state.is_past(TOLD_SHARE_RATIO) and not state.settled
-    best_of_all = frontier.ranked()[:1] if is_due else []
+    is_due = state.is_past(TOLD_SHARE_RATIO) or index in state.declined
+    best_of_all = frontier.ranked()[:1] if is_due and not state.settled else []
     for best in (*frontier.settled(key), *best_of_all):
         own = frontier.groups[best.index]
         if state.seconds_left <= 0.0:
@@ -499,7 +515,9 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
         state.declined.pop(index, None)
-        found = branching_of(instance, cutoff_seconds=limit)
+        begun = state.begun.pop(index, None)
+        is_whole = begun is not None and begun.limit >= limit
+        found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
         if found is None:
             found = relaxed_branching_of(instance, cutoff_seconds=limit)
             state.relaxed.add(index)
