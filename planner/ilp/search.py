@@ -296,7 +296,8 @@ def _is_known(space: PricedSpace, groups: Groups) -> Booleans:
     if groups.known is None:
         return np.zeros(len(space.configurations), dtype=bool)
     named = zip(groups.by, groups.known, strict=True)
-    return np.all([getattr(space.configurations, name) == value for name, value in named], axis=0)
+    is_known = [getattr(space.configurations, name) == value for name, value in named]
+    return np.asarray(np.all(is_known, axis=0))
 
 
 def _share(state: State, space: PricedSpace, groups: Groups) -> None:

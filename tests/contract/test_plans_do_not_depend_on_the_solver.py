@@ -32,7 +32,7 @@ def test_both_solvers_give_the_same_proven_plan(seed: int) -> None:
 @pytest.mark.skipif(len(available_solvers()) < 2, reason="one solver alone is installed")
 def test_both_solvers_prove_the_same_where_virtual_stages_hold_unalike() -> None:
     """Virtual stages of a rank hold one or two blocks, and programs prove it."""
-    found = [search(small_problem(28), solver=solver) for solver in SolverName]
+    found = [search(small_problem(66), solver=solver) for solver in SolverName]
     first, second = (answer for answer in found if isinstance(answer, Found))
     assert first.certificate.status == second.certificate.status == "optimal"
     assert first.certificate.milp_count > 0
