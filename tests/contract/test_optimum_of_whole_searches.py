@@ -284,6 +284,7 @@ def test_runners_up_are_bounds_or_optima_of_other_degrees() -> None:
             (c.tensor_parallel_degree, c.pipeline_parallel_degree, c.context_parallel_degree)
             for c in (runner.configuration for runner in result.runners_up)
         }
+        assert len(triples) == len(result.runners_up)
 
 
 def test_no_program_is_solved_for_what_plans_of_other_configurations_rule_out() -> None:
