@@ -1,7 +1,8 @@
 """The dashboard over many plans: server seconds of its pages, and the bytes of the first one.
 
 `python -m benchmarks.dashboard [PLAN_COUNT]` fills a SQLite file in a temporary folder with copies
-of a few real plans (10,000 unless told) and asks for pages in this process, a hundred times each;
+of a few real plans (10,000 unless told), one plan of 16,384 devices and 500 queued runs of it, and
+asks for pages in this process, a hundred times each;
 `--write` puts the figures into docs/dashboard.md. The bars: less than 200 ms of server time; of
 processor time, 2 times that of an operation that reads nothing for a stored plan, 5 times for the
 first page; and less than 300 KB for the first page without plotly. Requests are handed to the
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from http import HTTPStatus
 
 import structlog
 from fastapi.testclient import TestClient
@@ -26,9 +28,11 @@ from sqlalchemy import insert
 from starlette.types import ASGIApp, Message
 
 from api.app import create_app
+from api.caller import Scope
 from api.db import Database
 from api.migrate import upgrade
 from api.repositories.plans import PlanRepository
+from api.serve import freeze_start
 from api.services.records import plan_row
 from api.settings import Settings
 from api.tables import PlanRow
@@ -38,6 +42,7 @@ from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 
 PLAN_COUNT = 10_000
+RUN_COUNT = 500
 ROUNDS = 100
 PROJECT = "default"
 PAGE = DOCS / "dashboard.md"
@@ -52,6 +57,8 @@ ASKED = (
     ("gpt2", "8xa100-sxm4-80gb", 512),
     ("qwen3-30b-a3b", "8x8xh100-sxm5-80gb", 1024),
 )
+LARGE = ("llama-3.1-405b", "2048x8xh100-sxm5-80gb", 2048)
+LARGE_ID = "plan-large"
 _MEDIAN = statistics.median
 _COLUMNS = [column.key for column in PlanRow.__table__.columns if column.key != "sequence"]
 
@@ -74,7 +81,7 @@ def main() -> None:
 
 def measured(url: str, plan_count: int) -> list[str]:
     """Return the figures of the pages over that database, as lines of a document."""
-    app = create_app(Settings(database_url=url))
+    app = create_app(Settings(database_url=url, anonymous_scopes=tuple(Scope)))
     lines = [
         f"{plan_count:,} plans stored, {ROUNDS} requests of each page, in milliseconds:",
         "",
@@ -83,7 +90,9 @@ def measured(url: str, plan_count: int) -> list[str]:
     ]
     typical: dict[str, float] = {}
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        for name, path in pages(client):
+        freeze_start()  # as `meshwright serve` does
+        runs = [_queued(client) for _ in range(RUN_COUNT)]
+        for name, path in (*pages(client), *_pages_of_runs(runs)):
             rounds = [_seconds(client, path) for _ in range(ROUNDS)]
             lines.append(_line(name, rounds))
             typical[name] = statistics.median(busy for _, busy in rounds)
@@ -106,14 +115,25 @@ def fill(url: str, plan_count: int) -> None:
     upgrade(database)
     rows = [_row(model, cluster, batch) for model, cluster, batch in ASKED]
     with database.writing() as session:
+        session.execute(insert(PlanRow).values(**_named(_row(*LARGE), LARGE_ID)))
         for index in range(plan_count):
-            values = dict(rows[index % len(rows)])
-            name = f"plan-{index:016x}"
-            values["summary"] = values["summary"].replace(values["id"], name)
-            values["document"] = values["document"].replace(values["id"], name)
-            values |= {"id": name, "request_digest": f"{index:064x}"}
+            values = _named(rows[index % len(rows)], f"plan-{index:016x}")
+            values["request_digest"] = f"{index:064x}"
             session.execute(insert(PlanRow).values(**values))
     database.close()
+
+
+def _named(row: dict[str, str], name: str) -> dict[str, str]:
+    """Return a plan's row under another id."""
+    texts = {key: row[key].replace(row["id"], name) for key in ("summary", "document")}
+    return {**row, **texts, "id": name}
+
+
+def _queued(client: TestClient) -> str:
+    """Return the id of a run that waits for an agent."""
+    answer = client.post("/v1/runs", json={"plan_id": LARGE_ID})
+    assert answer.status_code == HTTPStatus.CREATED, answer.text
+    return str(answer.json()["id"])
 
 
 def pages(client: TestClient) -> Iterator[tuple[str, str]]:
@@ -130,6 +150,17 @@ def pages(client: TestClient) -> Iterator[tuple[str, str]]:
     yield "a plan", f"/plans/{ids[1]}"
     yield "comparison of two", f"/compare?plan={ids[1]}&plan={ids[2]}"
     yield "comparison of six", "/compare?" + "&".join(f"plan={each}" for each in ids[:6])
+    yield "a plan of 16,384 devices", f"/plans/{LARGE_ID}"
+    for name in ("why", "trade-offs", "placement", "exports", "runs"):
+        yield f"its {name}", f"/plans/{LARGE_ID}/{name}"
+    yield "the form", "/plans/new?model_name=llama-3-8b&cluster_short=8xh100-sxm5-80gb"
+    for name in ("tunings", "fleet", "agents", "audit", "keys", "projects"):
+        yield name, f"/{name}"
+
+
+def _pages_of_runs(runs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield f"{RUN_COUNT} runs, newest first", "/runs"
+    yield "a run", f"/runs/{runs[0]}"
 
 
 def first_page_bytes(client: TestClient) -> int:

@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.hardware import cluster_hardware
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
 
+Integers = NDArray[np.int64]
+UNUSED = -1
+
 AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 _EXPERT = "expert"
-_OTHERS = {axis: tuple(other for other in AXES if other != axis) for axis in AXES}
 _WORDS = {
     "pipeline": ("Pipeline", "passes activations from stage to stage"),
     "replicate": ("Data parallel, replicated", "averages gradients of replicas"),
@@ -63,63 +68,89 @@ class AxisGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """All nodes of a plan's cluster, and the axes along which its ranks form groups."""
+    """All devices of a plan's cluster, and the axes along which its ranks form groups.
 
-    nodes: tuple[Node, ...]
+    `first_slots` [nodes + 1] says which devices a node has; `rank_of` [devices] is which rank is
+    there, or `UNUSED`. `coordinates` and `groups` are [ranks] by axis. A cluster has devices by the
+    ten thousand, of which a page shows few: these alone become objects.
+    """
+
+    cluster: Cluster
+    first_slots: Integers
+    rank_of: Integers
+    coordinates: dict[str, Integers]
+    groups: dict[str, Integers]
     axes: tuple[AxisGroups, ...]
+
+    @property
+    def node_count(self) -> int:
+        """Return the nodes of the cluster."""
+        return len(self.first_slots) - 1
+
+    def node(self, index: int) -> Node:
+        """Return one node, all of whose devices are of one kind."""
+        own = self.rank_of[self.first_slots[index] : self.first_slots[index + 1]]
+        left = index
+        for group in self.cluster.node_groups:
+            if left < group.node_count:
+                break
+            left -= group.node_count
+        places = tuple(self._place(rank, index, device) for device, rank in enumerate(own.tolist()))
+        return Node(index=index, node_group=group.name, device=group.device, places=places)
+
+    def _place(self, rank: int, node: int, device: int) -> Place | None:
+        if rank == UNUSED:
+            return None
+        at, groups = (
+            {axis: int(values[rank]) for axis, values in each.items()}
+            for each in (self.coordinates, self.groups)
+        )
+        return Place(rank=rank, node=node, device=device, coordinates=at, groups=groups)
 
 
 def placement(plan: Plan) -> Placement:
     """Return which rank lies where, and which groups it belongs to."""
-    strategy, degrees = plan.strategy, _degrees(plan.strategy)
-    nodes = _empty_nodes(plan.cluster.resolved)
-    filled: list[list[Place | None]] = [[None] * node.device_count for node in nodes]
-    for rank, (node, device) in enumerate(_slots(plan, nodes)):
-        at = _coordinates(strategy, degrees, rank)
-        groups = _groups(strategy, degrees, at)
-        filled[node][device] = Place(
-            rank=rank, node=node, device=device, coordinates=at, groups=groups
-        )
-    found = tuple(
-        Node(index=index, node_group=node.group, device=node.device, places=tuple(filled[index]))
-        for index, node in enumerate(nodes)
-    )
-    return Placement(nodes=found, axes=tuple(_axes(strategy, found)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EmptyNode:
-    group: str
-    device: str
-    device_count: int
-
-
-def _empty_nodes(cluster: Cluster) -> list[_EmptyNode]:
-    return [
-        _EmptyNode(group=group.name, device=group.device, device_count=group.devices_per_node)
-        for group in cluster.node_groups
-        for _ in range(group.node_count)
+    strategy, cluster = plan.strategy, plan.cluster.resolved
+    sizes = [
+        group.devices_per_node for group in cluster.node_groups for _ in range(group.node_count)
     ]
+    first_slots = np.concatenate([[0], np.cumsum(sizes)])
+    slots = _slots(strategy, cluster)
+    rank_of = np.full(first_slots[-1], UNUSED)
+    rank_of[slots] = np.arange(len(slots))
+    degrees = _degrees(strategy)
+    at = _coordinates(strategy, degrees)
+    groups = _groups(strategy, degrees, at)
+    nodes = np.repeat(np.arange(len(sizes)), sizes)[slots]
+    return Placement(
+        cluster=cluster,
+        first_slots=first_slots,
+        rank_of=rank_of,
+        coordinates=at,
+        groups=groups,
+        axes=tuple(_axes(strategy, groups, nodes)),
+    )
 
 
-def _slots(plan: Plan, nodes: list[_EmptyNode]) -> Iterator[tuple[int, int]]:
-    """Yield each rank's node and device: every stage takes the next of its kind."""
-    strategy = plan.strategy
+def _slots(strategy: Strategy, cluster: Cluster) -> Integers:
+    """Return each rank's device, [ranks]: every stage takes the next of its kind."""
     kinds = {
         name: kind.device_group
-        for kind in cluster_hardware(plan.cluster.resolved).kinds
+        for kind in cluster_hardware(cluster).kinds
         for name in kind.node_groups
     }
-    free: dict[str, list[tuple[int, int]]] = {}
-    for index, node in enumerate(nodes):
-        slots = [(index, device) for device in range(node.device_count)]
-        free.setdefault(kinds[node.group], []).extend(slots)
-    waiting = {kind: iter(slots) for kind, slots in free.items()}
+    kind_of = np.repeat(
+        [kinds[group.name] for group in cluster.node_groups],
+        [group.node_count * group.devices_per_node for group in cluster.node_groups],
+    )
+    free = {kind: np.flatnonzero(kind_of == kind) for kind in kinds.values()}
     stage_size = strategy.world_size // strategy.pipeline_parallel_degree
+    taken = []
     for group in _stage_groups(strategy):
         kind = kinds.get(group or "", next(iter(free)))
-        for _ in range(stage_size):
-            yield next(waiting[kind])
+        taken.append(free[kind][:stage_size])
+        free[kind] = free[kind][stage_size:]
+    return np.concatenate(taken)
 
 
 def _stage_groups(strategy: Strategy) -> list[str | None]:
@@ -144,58 +175,50 @@ def _degrees(strategy: Strategy) -> dict[str, int]:
     }
 
 
-def _coordinates(strategy: Strategy, degrees: dict[str, int], rank: int) -> dict[str, int]:
-    """Return a rank's place on each axis, and on that of the experts."""
-    at: dict[str, int] = {}
-    left = rank
-    for axis in reversed(AXES):
-        left, at[axis] = divmod(left, degrees[axis])
-    inner = (at["shard"] * degrees["context"] + at["context"]) * degrees["tensor"] + at["tensor"]
+def _coordinates(strategy: Strategy, degrees: dict[str, int]) -> dict[str, Integers]:
+    """Return all ranks' places on each axis, and on that of the experts, [ranks] each."""
+    shape = [degrees[axis] for axis in AXES]
+    at = dict(zip(AXES, np.unravel_index(np.arange(np.prod(shape)), shape), strict=True))
+    inner = _number(("shard", "context", "tensor"), degrees, at)
     at[_EXPERT] = inner // _expert_tensor(strategy) % strategy.expert_parallel_degree
     return at
 
 
-def _groups(strategy: Strategy, degrees: dict[str, int], at: dict[str, int]) -> dict[str, int]:
+def _groups(
+    strategy: Strategy, degrees: dict[str, int], at: dict[str, Integers]
+) -> dict[str, Integers]:
     """Return, for every axis, the number of the group of ranks that differ on that axis alone."""
-    groups = {axis: _number(others, degrees, at) for axis, others in _OTHERS.items()}
-    groups[_EXPERT] = _expert_group(strategy, at, degrees)
-    return groups
-
-
-def _expert_group(strategy: Strategy, at: dict[str, int], degrees: dict[str, int]) -> int:
+    groups = {
+        axis: _number([other for other in AXES if other != axis], degrees, at) for axis in AXES
+    }
     split = _expert_tensor(strategy)
     inner_count = degrees["shard"] * degrees["context"] * degrees["tensor"]
     inner = _number(("shard", "context", "tensor"), degrees, at)
     experts = strategy.expert_parallel_degree * split
     within = inner // experts * split + inner % split
-    return (
-        _number(("pipeline", "replicate"), degrees, at)
-        * (inner_count // strategy.expert_parallel_degree)
-        + within
-    )
+    outer = _number(("pipeline", "replicate"), degrees, at)
+    groups[_EXPERT] = outer * (inner_count // strategy.expert_parallel_degree) + within
+    return groups
 
 
-def _number(axes: Sequence[str], degrees: dict[str, int], at: dict[str, int]) -> int:
-    number = 0
-    for axis in axes:
-        number = number * degrees[axis] + at[axis]
-    return number
+def _number(axes: Sequence[str], degrees: dict[str, int], at: dict[str, Integers]) -> Integers:
+    """Return the ranks' places on some axes as one number each, [ranks]."""
+    places = tuple(at[axis] for axis in axes)
+    return np.ravel_multi_index(places, [degrees[axis] for axis in axes])
 
 
 def _expert_tensor(strategy: Strategy) -> int:
     return strategy.expert_tensor_parallel_degree or strategy.tensor_parallel_degree
 
 
-def _axes(strategy: Strategy, nodes: tuple[Node, ...]) -> Iterator[AxisGroups]:
+def _axes(strategy: Strategy, groups: dict[str, Integers], nodes: Integers) -> Iterator[AxisGroups]:
+    """Yield the axes along which there is more than one rank, of whose `nodes` [ranks]."""
     degrees = {**_degrees(strategy), _EXPERT: strategy.expert_parallel_degree}
     for axis in (*reversed(AXES), _EXPERT):
         if degrees[axis] == 1:
             continue
-        spans: dict[int, set[int]] = {}
-        for node in nodes:
-            for place in node.places:
-                if place is not None:
-                    spans.setdefault(place.groups[axis], set()).add(node.index)
+        pairs = np.unique(groups[axis] * (nodes.max() + 1) + nodes)
+        spans = np.unique(pairs // (nodes.max() + 1), return_counts=True)[1]
         label, meaning = _WORDS[axis]
         yield AxisGroups(
             name=axis,
@@ -203,5 +226,5 @@ def _axes(strategy: Strategy, nodes: tuple[Node, ...]) -> Iterator[AxisGroups]:
             meaning=meaning,
             rank_count=degrees[axis],
             group_count=len(spans),
-            node_span=max(len(found) for found in spans.values()),
+            node_span=int(spans.max()),
         )

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice
 
-from api.dashboard.placement import AxisGroups, Node, Place, placement
+import numpy as np
+
+from api.dashboard.placement import (
+    UNUSED,
+    AxisGroups,
+    Integers,
+    Node,
+    Place,
+    Placement,
+    placement,
+)
 from planner.errors import InputError
 from planner.schema.plan import Plan
 
@@ -92,7 +101,7 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
         InputError: if the plan has no such axis, or the cluster no such node.
     """
     found = placement(plan)
-    node_count = len(found.nodes)
+    node_count = found.node_count
     is_map = node_count > NODES_PER_PAGE
     axes = sorted(found.axes, key=lambda axis: is_map and axis.name != "pipeline")
     shown = _axis(tuple(axes), by)
@@ -105,16 +114,16 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
         )
     names = [axis.name for axis in reversed(found.axes)]
     shown_count = _NODES_BELOW_MAP if is_map else NODES_PER_PAGE
-    on_page = islice(found.nodes, first_node, first_node + shown_count)
     after, before = first_node + shown_count, first_node - shown_count
+    on_page = range(first_node, min(after, node_count))
     return PlacementView(
         plan=plan,
         axes=found.axes,
         shown=shown,
-        nodes=tuple(_node(node, names, shown) for node in on_page),
+        nodes=tuple(_node(found.node(index), names, shown) for index in on_page),
         first_node=first_node,
         node_count=node_count,
-        map=_map(plan, found.nodes, shown, first_node) if is_map else None,
+        map=_map(plan, found, shown, first_node) if is_map else None,
         previous_url=_url(plan, shown, max(before, 0)) if first_node else None,
         next_url=_url(plan, shown, after) if after < node_count else None,
     )
@@ -154,23 +163,23 @@ def _cell(place: Place, names: list[str], shown: AxisGroups | None) -> Cell:
     return Cell(
         rank=place.rank,
         number=number,
-        colour_class=_colour(place, shown),
+        colour_class=_colour(number),
         coordinates=", ".join(f"{_SHORT[name]} {place.coordinates[name]}" for name in names),
     )
 
 
-def _map(plan: Plan, nodes: Sequence[Node], shown: AxisGroups | None, first_node: int) -> NodeMap:
+def _map(plan: Plan, found: Placement, shown: AxisGroups | None, first_node: int) -> NodeMap:
     """Return rows of nodes, each a strip of its devices; neighbours of one colour are one box."""
-    node_units = _DEVICE_UNITS * max(len(node.places) for node in nodes) + _GAP
+    node_units = _DEVICE_UNITS * int(np.diff(found.first_slots).max()) + _GAP
     per_row = max(_MAP_UNITS // node_units, 1)
     row_height = _DEVICE_HEIGHT + _GAP
     paths: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        row, column = divmod(node.index, per_row)
-        for colour, left, width in _strips(node, shown):
-            box = f"M{column * node_units + left} {row * row_height}h{width}"
-            paths[colour].append(f"{box}v{_DEVICE_HEIGHT}h-{width}z")
-    row_count = -(-len(nodes) // per_row)
+    for colour, node, first, count in _strips(found, shown):
+        row, column = divmod(node, per_row)
+        width = _DEVICE_UNITS * count
+        box = f"M{column * node_units + _DEVICE_UNITS * first} {row * row_height}h{width}"
+        paths[colour].append(f"{box}v{_DEVICE_HEIGHT}h-{width}z")
+    row_count = -(-found.node_count // per_row)
     return NodeMap(
         width=per_row * node_units - _GAP,
         height=row_count * row_height - _GAP,
@@ -181,7 +190,7 @@ def _map(plan: Plan, nodes: Sequence[Node], shown: AxisGroups | None, first_node
                 height=min(_BAND_ROWS, row_count - row) * row_height - _GAP,
                 url=_url(plan, shown, row * per_row),
                 first_node=row * per_row,
-                last_node=min((row + _BAND_ROWS) * per_row, len(nodes)) - 1,
+                last_node=min((row + _BAND_ROWS) * per_row, found.node_count) - 1,
                 is_shown=row * per_row <= first_node < (row + _BAND_ROWS) * per_row,
             )
             for row in range(0, row_count, _BAND_ROWS)
@@ -189,22 +198,33 @@ def _map(plan: Plan, nodes: Sequence[Node], shown: AxisGroups | None, first_node
     )
 
 
-def _strips(node: Node, shown: AxisGroups | None) -> Iterator[tuple[str, int, int]]:
-    """Yield the colour, the start and the width of neighbouring devices of one colour."""
-    left = 0
-    for colour, some in groupby(node.places, key=lambda place: _colour(place, shown)):
-        width = _DEVICE_UNITS * sum(1 for _ in some)
-        yield colour, left, width
-        left += width
+def _strips(found: Placement, shown: AxisGroups | None) -> Iterator[tuple[str, int, int, int]]:
+    """Yield colour, node, first device and count of neighbouring devices of one colour."""
+    numbers = (
+        np.zeros_like(found.rank_of) if shown is None else _numbers(found, shown)[found.rank_of]
+    )
+    colours = np.where(found.rank_of == UNUSED, UNUSED, numbers % _COLOUR_COUNT)
+    begins = np.concatenate([[True], colours[1:] != colours[:-1]])
+    begins[found.first_slots[:-1]] = True
+    firsts = np.flatnonzero(begins)
+    counts = np.diff(firsts, append=len(colours))
+    nodes = np.searchsorted(found.first_slots, firsts, side="right") - 1
+    columns = (colours[firsts], nodes, firsts - found.first_slots[nodes], counts)
+    for colour, *box in zip(*(column.tolist() for column in columns), strict=True):
+        yield _colour(None if colour == UNUSED else colour), *box
 
 
-def _colour(place: Place | None, shown: AxisGroups | None) -> str:
-    if place is None:
-        return "unused"
-    return f"group-{(0 if shown is None else _number(place, shown)) % _COLOUR_COUNT}"
+def _colour(number: int | None) -> str:
+    return "unused" if number is None else f"group-{number % _COLOUR_COUNT}"
 
 
 def _number(place: Place, shown: AxisGroups) -> int:
     """Return the group; along the pipeline it is the stage that tells ranks apart."""
     name = shown.name
     return place.coordinates[name] if name == "pipeline" else place.groups[name]
+
+
+def _numbers(found: Placement, shown: AxisGroups) -> Integers:
+    """Return the same of all ranks, [ranks]."""
+    by = found.coordinates if shown.name == "pipeline" else found.groups
+    return by[shown.name]

@@ -21,9 +21,15 @@ def a_placed_plan(**strategy):
     )
 
 
+def nodes_of(plan):
+    """Return all nodes with the ranks on them."""
+    found = placement(plan)
+    return [found.node(index) for index in range(found.node_count)]
+
+
 def groups_by(plan, axis):
     """Return the group of every rank, in the order of ranks."""
-    return [place.groups[axis] for node in placement(plan).nodes for place in node.places if place]
+    return [place.groups[axis] for node in nodes_of(plan) for place in node.places if place]
 
 
 def test_tensor_parallel_ranks_are_neighbours():
@@ -37,7 +43,7 @@ def test_data_parallel_ranks_are_a_tensor_group_apart():
 def test_stages_follow_one_another_over_the_nodes():
     stages = [
         [place.coordinates["pipeline"] for place in node.places]
-        for node in placement(a_placed_plan()).nodes
+        for node in nodes_of(a_placed_plan())
     ]
     assert stages == [[0, 0, 0, 0], [1, 1, 1, 1]]
 
@@ -74,8 +80,36 @@ def test_stages_take_devices_of_their_own_kind():
         strategy=strategy.model_copy(update={"stages": stages}),
         cluster=ResolvedCluster(given="mixed", resolved=cluster, digest="mixed"),
     )
-    ranks = {node.node_group: [p.rank for p in node.places] for node in placement(plan).nodes}
+    ranks = {node.node_group: [p.rank for p in node.places] for node in nodes_of(plan)}
     assert ranks == {"old": [4, 5, 6, 7], "new": [0, 1, 2, 3]}
+
+
+def test_nodes_of_other_kinds_and_sizes_stay_unused():
+    """All eight ranks are on the one node of eight; on the map 64 strips have the unused colour."""
+    kinds = tuple(
+        NodeGroup(name=name, device=device, node_count=count, devices_per_node=size)
+        for name, device, count, size in (
+            ("old", "a100-sxm4-80gb", 64, 4),
+            ("new", "h100-sxm5-80gb", 1, 8),
+        )
+    )
+    strategy = a_strategy()
+    stages = tuple(stage.model_copy(update={"device_group": "new"}) for stage in strategy.stages)
+    plan = a_plan(
+        strategy=strategy.model_copy(update={"stages": stages}),
+        cluster=ResolvedCluster(
+            given="mixed", resolved=a_cluster(name="mixed", node_groups=kinds), digest="mixed"
+        ),
+    )
+    *unused, last = nodes_of(plan)
+    assert {node.places for node in unused} == {(None, None, None, None)}
+    assert (last.device, [place.rank for place in last.places]) == (
+        "h100-sxm5-80gb",
+        list(range(8)),
+    )
+    paths = dict(placement_view(plan).map.paths)
+    assert paths.pop("unused").count("h16v5h-16z") == 64
+    assert paths == {"group-0": "M1054 7h16v5h-16z", "group-1": "M1070 7h16v5h-16z"}
 
 
 def test_the_map_is_coloured_by_the_innermost_axis_unless_asked():
