@@ -237,6 +237,16 @@ def test_efficiency_inside_a_step_is_the_devices_own_before_the_stacks_on_it() -
     assert found == [0.71, 0.5, 0.8]
 
 
+def test_what_reaches_its_rated_clock_loses_in_a_step_what_an_a100_does() -> None:
+    """Power, which Hopper's boards lack, does not bind where tensor cores are slowed."""
+    torch = stack_profile(Stack.TORCH)
+    profiles = [device_profile(name) for name in device_names()]
+    bound = {p.device for p in profiles if p.kind == "cuda" and p.gemm.efficiency >= 0.9}
+    assert {"rtx-3090-24gb", "rtx-4090-24gb"} <= bound
+    kept = {name for name, ratio in torch.in_situ_by_device.items() if ratio == 0.9}
+    assert {name for name in kept if not name.startswith(("a100-", "a800-"))} == bound
+
+
 def test_products_at_fp32_have_a_rate_of_their_own_where_tensor_cores_have_none() -> None:
     v100, h200 = (device_profile(name) for name in ("v100-sxm2-32gb", "h200-sxm5-141gb"))
     assert v100.gemm.rate(Precision.FP32).efficiency == 0.93
