@@ -27,7 +27,7 @@ from executor.losses import next_token_loss
 from executor.models.quantized_linear import replace_packed
 from executor.session import Session
 from planner.importers.hugging_face.config_json import graph_from_huggingface
-from tests.distributed.plans import cpu_plan
+from tests.distributed.plans import cpu_plan, small_model
 from tests.distributed.reference import (
     SEED,
     STEP_COUNT,
@@ -284,4 +284,50 @@ def rows_in_8_bits() -> dict[str, float]:
     }
 
 
-QUANTIZED_TASKS = (quantized, rows_in_8_bits)
+def adapter_layouts(
+    *, strategies: list[dict[str, Any]], fields: dict[str, Any] | None, folder: str
+) -> dict[str, Any]:
+    """Train adapters of one small model under layouts of one mesh; return the losses of each.
+
+    Frozen weights, those that are written to `folder`, are packed by `fields`, or stay whole.
+    """
+    planned = small_model(block_count=4)
+    config = LlamaConfig(
+        hidden_size=planned.hidden_size,
+        intermediate_size=64,
+        head_dim=8,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        num_hidden_layers=planned.block_count,
+        vocab_size=planned.vocabulary_size,
+        tie_word_embeddings=False,
+        use_cache=False,
+    )
+
+    def build_model() -> nn.Module:
+        model = LlamaForCausalLM(config)
+        if fields is not None:
+            model = replace_with_bnb_linear(model, ["lm_head"], BitsAndBytesConfig(**fields))
+        return with_lora(model)
+
+    bits = 16 if fields is None else 8 if "load_in_8bit" in fields else 4
+    losses, mesh = [], None
+    with floats_of(32):
+        _written(config, folder)
+        for strategy in strategies:
+            plan = cpu_plan(model=planned, adapters={"rank": 4, "base_bits": bits}, **strategy)
+            session = Session(plan, device=torch.device("cpu"), mesh=mesh)
+            mesh = session.mesh
+            try:
+                trainer = session.parallelize(
+                    build_model, next_token_loss, adamw, weights=folder, seed=SEED
+                )
+                batches = session.shard(global_batches(0, STEP_COUNT))
+                losses.append([trainer.step(*batch).loss for batch in batches])
+            except Exception as error:
+                error.add_note(f"under {strategy}")
+                raise
+    return {"losses": losses}
+
+
+QUANTIZED_TASKS = (quantized, rows_in_8_bits, adapter_layouts)
