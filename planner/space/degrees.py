@@ -134,6 +134,9 @@ class _Enumeration:
         schedules = {PipelineSchedule(name) for name in np.unique(found.pipeline_schedule)}
         if any(skips_checkpointing(self._job, schedule) for schedule in schedules):
             left_out.add(Rule.CHECKPOINTED)
+        kind_count = len(self._space.hardware.kinds)
+        if kind_count > 1 and (found.pipeline_parallel_degree > kind_count).any():
+            left_out.add(Rule.KINDS)
         return ConfigurationSpace(
             configurations=found,
             refused=worded(self._refused, self._job),

@@ -21,8 +21,8 @@ last two of these. In a larger one there is left out, unless a limit of the job 
   groups, and where a limit forbids so many groups.
 
 What was left out that way stands in the certificate (`not_searched`), but for the last, which is
-never better. Never searched are stages of one kind of device on both sides of another kind's, since
-each change of kind crosses the slowest network.
+never better. Never searched, and named there as well, are stages of one kind of device on both
+sides of another kind's, since each change of kind crosses the slowest network.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Rule(StrEnum):
         "no rank's blocks"
     )
     CHECKPOINTED = "checkpointed blocks under zb_v and dualpipe_v"
+    GPIPE = "gpipe where 1f1b runs"
+    KINDS = "stages of one kind of device on both sides of another kind's, which no limit lifts"
 
 
 ANY_DEGREE = DegreeLimit()

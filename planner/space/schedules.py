@@ -103,10 +103,11 @@ def schedule_options(
         )
         for schedule in runnable
     ]
-    return ScheduleOptions(
-        options=_without_idle_gpipe([option for each in found for option in each.options]),
-        refused=tuple(reason for each in found for reason in each.refused),
-    )
+    options = tuple(option for each in found for option in each.options)
+    kept = _without_idle_gpipe(options)
+    refused = [reason for each in found for reason in each.refused]
+    refused += [Rule.GPIPE] * (len(options) - len(kept))
+    return ScheduleOptions(options=kept, refused=tuple(refused))
 
 
 def _options_of(
@@ -132,10 +133,10 @@ def _none_runs(job: Job) -> str:
     )
 
 
-def _without_idle_gpipe(options: list[ScheduleOption]) -> tuple[ScheduleOption, ...]:
-    """Return the options without GPipe where 1F1B is one: as fast, and holding no less."""
+def _without_idle_gpipe(options: tuple[ScheduleOption, ...]) -> tuple[ScheduleOption, ...]:
+    """Return the options without GPipe where 1F1B is one: about as fast, and holding no more."""
     if all(option.schedule is not _ONE_F_ONE_B for option in options):
-        return tuple(options)
+        return options
     return tuple(option for option in options if option.schedule is not _GPIPE)
 
 

@@ -151,6 +151,18 @@ def test_virtual_stages_of_an_uneven_split_are_named() -> None:
     assert any("virtual stages on a rank" in rule for rule in space.not_searched)
 
 
+def test_gpipe_is_named_where_1f1b_stands_for_it_and_a_limit_lifts_that() -> None:
+    rule = "gpipe where 1f1b runs"
+    two = {**ONLY_DATA, "pipeline_parallel_degree": 2, "micro_batch_size": 1}
+    space = space_of(global_batch_size=8, limits=two)
+    assert PipelineSchedule.GPIPE not in {row.pipeline_schedule for row in space.rows}
+    assert rule in space.not_searched
+    alone = space_of(global_batch_size=8, limits={**two, "pipeline_schedules": ["gpipe"]})
+    assert {row.pipeline_schedule for row in alone.rows} == {PipelineSchedule.GPIPE}
+    assert rule not in alone.not_searched
+    assert rule not in space_of(global_batch_size=8, stack="megatron", limits=two).not_searched
+
+
 def test_torch_runs_1f1b_only_with_a_full_pipeline() -> None:
     """Four stages, two sequences in one or two micro-batches: GPipe may wait, 1F1B is refused."""
     limits = {"pipeline_parallel_degree": 4, "pipeline_schedules": ["gpipe", "1f1b"]}
@@ -355,6 +367,16 @@ def test_stages_of_a_mixed_cluster_have_one_size_and_one_kind_each() -> None:
     assert {row.pipeline_parallel_degree for row in rows} == {3}
     assert {devices(row) for row in rows} == {12}
     assert {row.device_order for row in rows} == {0, 1}
+
+
+def test_kinds_that_take_turns_more_than_once_are_named_where_stages_are_enough_for_it() -> None:
+    rule = "stages of one kind of device on both sides of another kind's, which no limit lifts"
+    long, short = {"pipeline_parallel_degree": 3}, {"pipeline_parallel_degree": 2}
+    assert rule in space_of(hardware=mixed(2, 1), global_batch_size=12, limits=long).not_searched
+    assert rule not in space_of(hardware=mixed(1, 1), limits=short).not_searched
+    assert (
+        rule not in space_of(hardware=nodes(1, 3), global_batch_size=12, limits=long).not_searched
+    )
 
 
 def test_three_kinds_come_in_six_orders() -> None:
