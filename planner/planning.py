@@ -20,7 +20,7 @@ from planner.requests.resolution import (
     resolved_model,
     resolved_request,
 )
-from planner.schema.bound_record import BoundRecord
+from planner.schema.bound_record import BoundEngine, BoundRecord
 from planner.schema.job import Job, Limits
 from planner.schema.plan import (
     Estimate,
@@ -115,7 +115,7 @@ def _answer(
     *,
     on_progress: ProgressCallback | None,
     solver: SolverName | None,
-) -> tuple[Plan, Mapping[Configuration, str]] | Infeasible:
+) -> tuple[Plan, Mapping[Configuration, BoundEngine]] | Infeasible:
     """Return the best plan, and the engines that bounded some configurations."""
     from planner.answers.finalists import settled  # noqa: PLC0415  (see the module's docstring)
     from planner.answers.objectives import attained  # noqa: PLC0415

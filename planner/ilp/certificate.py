@@ -38,7 +38,7 @@ from planner.ilp.settings import (
     SCREENED_AT_ONCE,
     SHORTFALLS,
 )
-from planner.proof.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
+from planner.schema.bound_record import BoundEngine
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
@@ -79,10 +79,10 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
     )
 
 
-def engines_of(state: State) -> dict[Configuration, str]:
+def engines_of(state: State) -> dict[Configuration, BoundEngine]:
     """Return what bounded configurations last, of those that were branched on or programmed."""
-    names = dict.fromkeys(state.branched, BRANCH_AND_BOUND)
-    names |= dict.fromkeys(state.programmed, INTEGER_PROGRAM)
+    names = dict.fromkeys(state.branched, BoundEngine.BRANCH_AND_BOUND)
+    names |= dict.fromkeys(state.programmed, BoundEngine.INTEGER_PROGRAM)
     return {state.configurations.row(index): name for index, name in names.items()}
 
 
@@ -281,9 +281,9 @@ def _certificate(best: Found, found: Sequence[Found], missing: Sequence[NotFound
             + lost
             - engines.total(),
             "configurations_branched": sum(one.configurations_branched for one in own)
-            + engines[BRANCH_AND_BOUND],
+            + engines[BoundEngine.BRANCH_AND_BOUND],
             "configurations_programmed": sum(one.configurations_programmed for one in own)
-            + engines[INTEGER_PROGRAM],
+            + engines[BoundEngine.INTEGER_PROGRAM],
             "milp_count": sum(one.milp_count for one in own),
             "solve_seconds": sum(one.solve_seconds for one in own),
             "not_searched": tuple(dict.fromkeys(r for one in own for r in one.not_searched)),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from planner.cost.configuration import Configuration
 from planner.hardware import ClusterHardware
+from planner.schema.bound_record import BoundEngine
 from planner.schema.job import Job
 from planner.schema.model import ModelGraph
 from planner.schema.plan import Certificate
@@ -173,7 +174,7 @@ class Found:
     runners_up: tuple[Candidate, ...]
     groups: tuple[Group, ...] = ()
     left_seconds: float = 0.0
-    engines: Mapping[Configuration, str] = field(default_factory=dict)
+    engines: Mapping[Configuration, BoundEngine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,7 @@ class NotFound:
     shortfalls: tuple[Shortfall, ...]
     proven: bool
     lower_bound_seconds: float = 0.0
-    engines: Mapping[Configuration, str] = field(default_factory=dict)
+    engines: Mapping[Configuration, BoundEngine] = field(default_factory=dict)
 
 
 SearchResult = Found | NotFound

@@ -17,16 +17,18 @@ from planner.cost.configuration import Configuration
 from planner.errors import InputError, VerificationError
 from planner.hardware import cluster_hardware
 from planner.proof.duality import Space, Verdicts, space_of, verdicts
-from planner.schema.bound_record import BoundRecord, ConfigurationDegrees, TrustedBound
+from planner.schema.bound_record import (
+    BoundEngine,
+    BoundRecord,
+    ConfigurationDegrees,
+    TrustedBound,
+)
 from planner.schema.job import Job, Objective
 from planner.schema.plan import Certificate, Plan
 from planner.space.frameworks import framework_limits
 from planner.units import counted
 from planner.workload.model import model_workload
 
-BRANCH_AND_BOUND = "branch and bound"
-INTEGER_PROGRAM = "integer program"
-OTHER_BOUNDS = "other bounds"
 _PRICE_RATIOS = np.geomspace(0.003, 10.0, 12)
 """Prices of a byte that are tried, in bounds of the step per device's memory."""
 _NAMED = 3
@@ -43,7 +45,7 @@ class BoundCheck:
     configurations_total: int
     infeasible: int
     bounded: int
-    trusted: Mapping[str, int]
+    trusted: Mapping[BoundEngine, int]
 
 
 def check_recordable(job: Job) -> None:
@@ -61,7 +63,7 @@ def check_recordable(job: Job) -> None:
         )
 
 
-def recorded(plan: Plan, engines: Mapping[Configuration, str]) -> BoundRecord:
+def recorded(plan: Plan, engines: Mapping[Configuration, BoundEngine]) -> BoundRecord:
     """Return by what the plan's bound holds; `engines` says what bounded some configurations.
 
     Raises:
@@ -78,7 +80,7 @@ def recorded(plan: Plan, engines: Mapping[Configuration, str]) -> BoundRecord:
         memory_prices_seconds_per_byte=prices,
         trusted=tuple(
             TrustedBound(
-                engine=engines.get(each, OTHER_BOUNDS),
+                engine=engines.get(each, BoundEngine.OTHER),
                 part=part,
                 configuration=ConfigurationDegrees(**asdict(each)),
             )
@@ -99,7 +101,7 @@ def check_record(plan: Plan, record: BoundRecord) -> BoundCheck:
     bound, said = _closed_form_bound(plan), plan.certificate
     trust = {(each.part, _configuration(each)): each.engine for each in record.trusted}
     total, infeasible, bounded = 0, 0, 0
-    trusted: Counter[str] = Counter()
+    trusted: Counter[BoundEngine] = Counter()
     refuted: list[Configuration] = []
     for part, space in enumerate(_spaces(plan)):
         found = verdicts(space, bound_seconds=bound, prices=record.memory_prices_seconds_per_byte)
@@ -169,11 +171,11 @@ def _of_another(plan: Plan, record: BoundRecord) -> list[str]:
     return differences
 
 
-def _overtrusted(trusted: Counter[str], said: Certificate) -> list[str]:
+def _overtrusted(trusted: Counter[BoundEngine], said: Certificate) -> list[str]:
     """Return which engines are trusted with more than the certificate says they had."""
     had = {
-        BRANCH_AND_BOUND: said.configurations_branched,
-        INTEGER_PROGRAM: said.configurations_programmed,
+        BoundEngine.BRANCH_AND_BOUND: said.configurations_branched,
+        BoundEngine.INTEGER_PROGRAM: said.configurations_programmed,
     }
     return [
         f"{counted(trusted[engine], 'configuration')} are trusted to the {engine}, which the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -33,13 +34,21 @@ class ConfigurationDegrees(Part):
     device_order: Tally
 
 
+class BoundEngine(StrEnum):
+    """What a search has bounded a configuration by, beyond prices of memory."""
+
+    BRANCH_AND_BOUND = "branch and bound"
+    INTEGER_PROGRAM = "integer program"
+    OTHER = "other bounds"
+
+
 class TrustedBound(Part):
     """A configuration whose bound is an engine's own: prices of memory do not reach it.
 
     `part` counts the parts of the space of a job that names its framework.
     """
 
-    engine: Name
+    engine: BoundEngine
     part: Tally = 0
     configuration: ConfigurationDegrees
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InputError, VerificationError
+from planner.errors import DocumentError, InputError, VerificationError
 from planner.planning import plan_with_record, resolved_cluster, resolved_model
 from planner.proof.bound_record import check_record
 from planner.schema.bound_record import BoundRecord
@@ -114,3 +114,10 @@ def test_what_is_falsified_is_refused(
 def test_a_bound_of_several_searches_is_not_recorded() -> None:
     with pytest.raises(InputError, match=r"job\.objective"):
         recorded("8xh100-sxm5-80gb", JOB | {"objective": "memory"})
+
+
+def test_an_engine_that_no_search_has_is_refused(true: tuple[Plan, BoundRecord]) -> None:
+    document = true[1].model_dump(mode="json")
+    document["trusted"][0]["engine"] = "hearsay"
+    with pytest.raises(DocumentError, match=r"trusted\.0\.engine"):
+        BoundRecord.from_fields(document, source="record")
