@@ -18,6 +18,7 @@ from planner.answers.comparison import (
     offload,
     zero_stages,
 )
+from planner.answers.kernels import kernel_words
 from planner.answers.objective_words import alternative_words, proof_words, rival_place, value_words
 from planner.answers.simplicity_words import simplicity_words
 from planner.cli.views.bars import bar
@@ -68,6 +69,7 @@ def plan_view(plan: Plan) -> RenderableType:
         *_time_lines(plan),
         *_objective_lines(plan.certificate),
         *_explanation(plan.explanation, plan.certificate.objective),
+        *(Text(f"  kernels: {words} (--set)") for words in kernel_words(plan)),
         *map(Text, destination_lines(plan.destinations)),
     )
 
