@@ -16,21 +16,25 @@ from planner.extras import check_extras
 
 check_extras(__name__, __name__)
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.parallelism_config import ParallelismConfig
+from accelerate.state import PartialState
 from accelerate.utils import (
     DistributedType,
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
+    InitProcessGroupKwargs,
 )
 
-from executor.apply.foreign_model import blocks_path, checkpoint_blocks, is_trained, modules_of
+from executor.apply.foreign_model import blocks_path, checkpoint_blocks, modules_of
+from meshwright.integrations.cpu_ranks import let_cpu_ranks_shard
 from meshwright.integrations.foreign_run import (
     ForeignRun,
     check_adapters,
@@ -87,6 +91,10 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
         draft = _draft(read_plan(plan))
         self.run = ForeignRun(draft)
         self._is_in_step = self._has_accumulated = self._has_met_rows = False
+        self._unchecked: tuple[Any, Any] | None = None
+        if not PartialState._shared_state:  # noqa: SLF001 - the accelerator's own would be the first
+            PartialState(own.get("cpu", False), **_group_arguments(own))
+        let_cpu_ranks_shard(draft)
         super().__init__(**own, **_arguments(draft))
         check_ranks(self.num_processes, draft.plan)
         _check_engine(self.distributed_type, draft)
@@ -130,6 +138,9 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
                 field="accelerator.backward",
                 remedy="have the loop's body inside `with accelerator.accumulate(model):`",
             )
+        if self._unchecked is not None:
+            self._check_rows(*self._unchecked)
+        self._is_in_step = True
         super().backward(loss, **named)
 
     def end_training(self) -> None:
@@ -150,18 +161,29 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
             checkpoint_blocks(model, path, draft.strategy)
 
     def _meet_rows(self, model: Any, inputs: Any, named: Any) -> None:
-        """Note that a step begins; of the first one, hold the rows to the plan's micro-batch."""
-        if not is_trained(model):
+        """Note that a step begins with this forward, and hold its rows to the plan's.
+
+        Of a model in evaluation, as `from_pretrained` gives it, that is known once a backward
+        follows.
+        """
+        self._unchecked = None
+        if not torch.is_grad_enabled():
             return
+        if not self._is_in_step:
+            self.run.clock.begin()
+        if model.training:
+            self._check_rows(inputs, named)
+        else:
+            self._unchecked = (inputs, named)
+
+    def _check_rows(self, inputs: Any, named: Any) -> None:
+        self._unchecked = None
         check_length(named, self.run.draft)
         if not self._has_met_rows:
             self._has_met_rows = True
             planned = self.run.draft.strategy.micro_batch_size
             found = next(row_counts([inputs, named]), planned)
             check_same("micro-batch size", found=found, planned=planned)
-        if not self._is_in_step:
-            self._is_in_step = True
-            self.run.clock.begin()
 
     def _end_step(self, *_given: Any) -> None:
         if self._is_in_step:
@@ -222,6 +244,13 @@ def _arguments(draft: Draft) -> dict[str, Any]:
     }
 
 
+def _group_arguments(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a script says of the process group, as its timeout."""
+    handlers = own.get("kwargs_handlers") or ()
+    found = (item.to_kwargs() for item in handlers if isinstance(item, InitProcessGroupKwargs))
+    return next(found, {})
+
+
 def _check_engine(found: DistributedType, draft: Draft) -> None:
     """Return if Accelerate shards where the plan does, and nowhere else.
 
@@ -230,10 +259,10 @@ def _check_engine(found: DistributedType, draft: Draft) -> None:
     """
     if is_sharded(draft) and found is not DistributedType.FSDP:
         raise InputError(
-            "shards nothing: Accelerate shards on accelerators alone",
+            "shards nothing on such ranks",
             field="distributed_type",
             value=found.value,
-            remedy="train on GPUs, or on CPU ranks by meshwright.start()",
+            remedy="start ranks by torchrun or accelerate launch, and without GPUs say cpu=True",
         )
     if not is_sharded(draft) and found in _ENGINES:
         raise InputError(

@@ -28,6 +28,7 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from executor.apply.foreign_model import is_trained
+from meshwright.integrations.cpu_ranks import let_cpu_ranks_shard
 from meshwright.integrations.foreign_run import (
     ForeignRun,
     check_length,
@@ -79,12 +80,13 @@ class PlanCallback(TrainerCallback):
     """Ends a run that is not the plan's, and says in the end how long its steps took."""
 
     def __init__(self, plan: Plan | str | Path) -> None:
-        """Take the plan that `planned_arguments` took.
+        """Take the plan that `planned_arguments` took, once `TrainingArguments` are made.
 
         Raises:
             InputError: if the Trainer cannot run the plan.
         """
         self._run = ForeignRun(_draft(read_plan(plan)))
+        let_cpu_ranks_shard(self._run.draft)
         self._hook: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:

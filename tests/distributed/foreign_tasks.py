@@ -36,8 +36,6 @@ def hugging_face_trainer(*, strategy: dict[str, Any], adapted: bool = False) -> 
     model = adapted_mixture() if adapted else loaded_llama(plan)
     rows = [{"input_ids": row, "labels": row} for row in training_rows()]
     arguments = TrainingArguments("unused", **planned_arguments(plan), **plain_trainer())
-    if arguments.fsdp or arguments.parallelism_config:
-        _let_accelerate_shard()
     trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[PlanCallback(plan)])
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -68,8 +66,6 @@ def trainer_of_varied_rows(*, strategy: dict[str, Any]) -> dict[str, Any]:
         "per_device_eval_batch_size": plan.strategy.micro_batch_size,
     }
     arguments = TrainingArguments("unused", **planned_arguments(plan), **plain_trainer() | own)
-    if arguments.fsdp or arguments.parallelism_config:
-        _let_accelerate_shard()
     evaluated = [{"input_ids": row} for row in next(iter(global_batches(9, 1)))[0]]
     collator = PaddingCollator()
     trainer = Trainer(
@@ -232,9 +228,7 @@ def accelerate_loop(*, strategy: dict[str, Any], maximum_norm: float) -> dict[st
 
     plan = llama_plan(strategy)
     _fresh_accelerate_state()
-    if "zero_stage" in strategy:
-        _let_accelerate_shard()
-    model, rows = llama(), training_rows()
+    model, rows = llama().eval(), training_rows()  # as from_pretrained leaves it
     optimizer = undecayed(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     loader = DataLoader(rows, batch_size=plan.strategy.micro_batch_size)
@@ -313,14 +307,6 @@ def _fresh_accelerate_state() -> None:
     os.environ.pop("ACCELERATE_USE_FSDP", None)
     AcceleratorState._reset_state(reset_partial_state=True)
     PartialState(cpu=True)
-
-
-def _let_accelerate_shard() -> None:
-    """Tell Accelerate that CPU ranks are accelerators, on which alone it shards."""
-    from accelerate.state import PartialState
-    from accelerate.utils import DistributedType
-
-    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_HPU
 
 
 def plain_run(build: Callable[[], nn.Module] = llama) -> tuple[nn.Module, list[float]]:
