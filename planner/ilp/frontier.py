@@ -296,13 +296,11 @@ class State:
     `branchings` are how far each was branched on, None where it has too many loads for that or
     branching can say no more, and `begun` those of an earlier search; `turns` how many turns each
     had; `refused` are those whose best relaxed plan does not fit; `branched` are those that were
-    branched on, `relaxed` with cuts at the least that they add, `declined` those that need a
-    program, with the limit at which branching said so, and `programmed` those for which one was
-    solved; `unfit` have no plan, however slow; `settled` are the best plans of `groups` that were
-    told, and all below `enough_seconds` is to be known. `price_lists` are what layers cost under
-    some.
-    `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon as it
-    was screened.
+    branched on, `declined` those that need a program, with the limit at which branching said so,
+    and `programmed` those for which one was solved; `unfit` have no plan, however slow; `settled`
+    are the best plans of `groups` that were told, and all below `enough_seconds` is to be known.
+    `price_lists` are what layers cost under some. `screens` is how many screens had a limit,
+    `dived_to` the least bound looked into as soon as it was screened.
     """
 
     problem: Problem
@@ -320,7 +318,6 @@ class State:
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)
-    relaxed: set[int] = field(default_factory=set)
     declined: dict[int, float] = field(default_factory=dict)
     programmed: set[int] = field(default_factory=set)
     unfit: set[int] = field(default_factory=set)

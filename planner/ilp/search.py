@@ -313,7 +313,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told, is_asked = 0.0, is_any_welcome
     frontier = state.frontier
-    while (least := frontier.pop() or frontier.pop_waiting()) is not None:
+    while (least := _next(state)) is not None:
         key, index = least
         is_enough = (is_any_welcome and frontier.best) or state.is_close_enough(key)
         if state.seconds_left <= 0.0 or is_enough:
@@ -335,6 +335,21 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         else:
             _refine_one(state, index)
     return True
+
+
+def _next(state: State) -> tuple[float, int] | None:
+    """Return the least key with its configuration: one that waits where others need not be known.
+
+    None where nothing matters any more.
+    """
+    frontier = state.frontier
+    least = frontier.pop()
+    if least is None or least[0] < state.enough_seconds:
+        return least or frontier.pop_waiting()
+    waiting = frontier.pop_waiting()
+    if waiting is not None:
+        frontier.push(least[1], least[0])
+    return waiting or least
 
 
 def _settle(state: State, index: int, key: float) -> bool:
@@ -503,7 +518,7 @@ def _solve(state: State, index: int) -> None:
         enough=frontier.next_key(),
         effort=state.effort(min(TURN_UNITS * 2**turn, FITTING_UNITS)),
     )
-    if outcome.is_done or outcome.is_stuck or index in state.relaxed:
+    if outcome.is_done or outcome.is_stuck:
         state.branchings[index] = None
     _take(state, index, instance, outcome)
 
@@ -511,7 +526,7 @@ def _solve(state: State, index: int) -> None:
 def _branching(state: State, index: int, instance: Instance, limit: float) -> Branching | None:
     """Return what is left of a configuration's branching, None where it can say no more.
 
-    Where cuts differ and there are too many loads, one turn has them at the least that they add.
+    Where cuts differ and there are too many loads, they are at the least that they add.
     """
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
@@ -519,12 +534,7 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
         begun = state.begun.pop(index, None)
         is_whole = begun is not None and begun.limit >= limit
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
-        if found is None:
-            found = relaxed_branching_of(instance, cutoff_seconds=limit)
-            state.relaxed.add(index)
-        else:
-            state.relaxed.discard(index)
-        state.branchings[index] = found
+        state.branchings[index] = found or relaxed_branching_of(instance, cutoff_seconds=limit)
     return state.branchings.get(index)
 
 
