@@ -186,9 +186,11 @@ _TRACKERS: dict[str, Callable[[str, Plan, Path | None], Log]] = {
 def _package(name: str, *, installed_as: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        is_there = error.name is not None and not name.startswith(error.name)
+        lacking = f"lacks {error.name}, which it imports" if is_there else "is not installed"
         raise LaunchError(
-            f"needs the package {installed_as}, which is not installed",
+            f"needs the package {installed_as}, which {lacking}",
             field=TRACKER,
             value=installed_as,
             remedy=f"run: pip install {installed_as}",
@@ -196,13 +198,17 @@ def _package(name: str, *, installed_as: str) -> Any:
 
 
 def _parameters(plan: Plan) -> dict[str, Any]:
+    """Return what a run is known by: short texts and numbers, as MLflow takes parameters."""
     strategy = plan.strategy
     return {
         "plan": plan.id,
-        "model": plan.model.given,
-        "cluster": plan.cluster.given,
+        "model": plan.model.resolved.name,
+        "cluster": plan.cluster.resolved.name,
         "tensor_parallel_degree": strategy.tensor_parallel_degree,
         "pipeline_parallel_degree": strategy.pipeline_parallel_degree,
-        "data_parallel_degree": strategy.data_parallel_degree,
+        "context_parallel_degree": strategy.context_parallel_degree,
+        "expert_parallel_degree": strategy.expert_parallel_degree,
+        "data_parallel_replicate_degree": strategy.replicate_degree,
+        "data_parallel_shard_degree": strategy.shard_degree,
         "predicted_step_seconds": plan.prediction.step_seconds.p50,
     }

@@ -64,6 +64,8 @@ def test_wandb_gets_steps_and_is_finished_at_the_end(monkeypatch: pytest.MonkeyP
     (project, config), logged, ended = told
     assert project == "llama"
     assert config["plan"] == "plan-0123456789abcdef"
+    assert (config["model"], config["data_parallel_shard_degree"]) == ("tiny", 2)
+    assert all(isinstance(value, str | int | float) for value in config.values())
     speeds = {"step_seconds": 0.3, "between_seconds": 0.2, "tokens_per_second": 4096.0}
     assert logged == (speeds, 3)
     assert ended == 0
@@ -182,4 +184,14 @@ def test_a_tracker_that_there_is_not_is_refused(text: str) -> None:
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(LaunchError, match=r"needs the package wandb.*pip install wandb"):
+        _tracker("wandb:llama")
+
+
+def test_a_package_that_lacks_another_is_not_said_to_be_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "wandb.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with pytest.raises(LaunchError, match="package wandb, which lacks no_such_package"):
         _tracker("wandb:llama")
