@@ -1,23 +1,22 @@
-"""Asking: whether a space has any plan, however slow.
-
-It is asked as well where half of a search for the fastest is over and no plan is known yet.
-
-How long a step takes does not matter then, and is not priced but for what may fit. Parts of the
-space are screened for memory one after another, and what may fit is looked into at once, though not
-for long: another may have a plan that is found sooner.
-
-Reopening: configurations whose best relaxed plan does not fit, to the end.
-
-While ranks are searched, their virtual stages count as if they held alike. A configuration whose
-best plan then does not fit with each counted by itself is left open (`State.leave_open`), with its
-key as a bound. Once nothing else is left, programs that count virtual stages by themselves
-(`planner.ilp.formulation`) are solved for these, in turns that grow.
-
-Search: the best plan over all configurations, with proof.
+"""Search: the best plan over all configurations, with proof.
 
 Configurations wait under a lower bound of their step (`planner.ilp.frontier`). The least key is
 always the next to be refined, and the search ends when it is no less than the best plan known:
 nothing left can beat it.
+
+Asking: whether a space has any plan, however slow.
+
+It is asked as well where a quarter of the time of a search for the fastest is over and no plan is
+known yet. How long a step takes does not matter then, and is not priced but for what may fit. Parts
+of the space are screened for memory one after another, and what may fit is looked into at once,
+though not for long: another may have a plan that is found sooner.
+
+Reopening: configurations whose best relaxed plan does not fit, to the end.
+
+While ranks are searched, their virtual stages count as if they held alike. A configuration whose
+best plan then does not fit with each counted by itself is left open (`Frontier.leave_open`), with
+its key as a bound. Once nothing else is left, programs that count virtual stages by themselves
+(`planner.ilp.formulation`) are solved for these, in turns that grow.
 """
 
 from __future__ import annotations
