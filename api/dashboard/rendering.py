@@ -27,6 +27,7 @@ from planner.errors import shorten
 from planner.schema.service import Problem
 
 _STYLE_ID = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+_CODE = re.compile(r"`([^`]+)`")
 _HERE = Path(__file__).parent
 _HEADERS = {
     "Content-Security-Policy": (
@@ -78,7 +79,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS, shortened=shorten)
+    environment.filters.update(FILTERS, coded=coded, shortened=shorten)
     environment.globals.update(
         asset=_asset_url,
         plotly_url=_plotly_url,
@@ -91,6 +92,15 @@ def _environment() -> Environment:
         visitor=visitor,
     )
     return environment
+
+
+def coded(text: str) -> Markup:
+    """Return text with what it has between backticks as code, as commands and fields are."""
+    parts = _CODE.split(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else part
+        for place, part in enumerate(parts)
+    )
 
 
 @cache

@@ -71,7 +71,8 @@ def _of_layers(strategy: Strategy) -> Iterator[str]:
     zero_stages = sorted({layer.zero_stage for layer in layers})
     yield from (f"ZeRO {stage} beside {zero_stages[0]}" for stage in zero_stages[1:])
     kept = sorted({group.activation_checkpointing.value for group in groups})
-    yield from (f"{name} checkpointing beside {kept[0]}" for name in kept[1:])
+    for name in kept[1:]:
+        yield f"{'no' if name == 'none' else name} checkpointing beside {kept[0]}"
     for state in Offload:  # the ends have no activations to offload
         some = groups if state is Offload.ACTIVATIONS else layers
         held = [state in each.offload for each in some]

@@ -81,7 +81,7 @@ def test_each_further_choice_of_layers_counts():
     assert features(mixed) == (
         "ZeRO 2 beside 1",
         "ZeRO 3 beside 1",
-        "none checkpointing beside full",
+        "no checkpointing beside full",
         "offload of optimizer",
         "offload of optimizer by some layers alone",
     )
