@@ -3,10 +3,10 @@
 /* Says how many plans are selected; the form works without it. */
 (() => {
   const form = document.getElementById("selection");
-  if (form === null) {
+  const status = document.getElementById("selected");
+  if (form === null || status === null) {
     return;
   }
-  const status = document.getElementById("selected");
   const hint = status.textContent;
   const tell = () => {
     const count = form.querySelectorAll("input[name='plan']:checked").length;

@@ -57,7 +57,9 @@ OF_THE_THIRD_PLAN = [
 ]
 
 
-@pytest.mark.parametrize("path", [*OF_THE_THIRD_PLAN, "/plans/plan-infeasible"])
+@pytest.mark.parametrize(
+    "path", [*OF_THE_THIRD_PLAN, "/compare?plan=plan-third", "/plans/plan-infeasible"]
+)
 def test_warnings_of_an_answer_stand_on_each_of_its_pages(client, path):
     page = client.get(path).text
     (band,) = re.findall(r'<div class="notice warn warnings".*?</div>', page, re.DOTALL)
