@@ -48,7 +48,9 @@ def token(
     server: Annotated[
         str, typer.Option("--server", metavar="URL", help="Where `meshwright serve` listens.")
     ],
-    note: Annotated[str, typer.Option("--note", help="For whom it is, as a node's name.")] = "",
+    note: Annotated[
+        str, typer.Option("--note", help="Note for the audit log, such as the node's name.")
+    ] = "",
 ) -> None:
     """Make a token with which one node may enrol, with the key in MESHWRIGHT_KEY (scope admin)."""
     arguments = ["token", "--server", server, "--note", note]
@@ -58,7 +60,10 @@ def token(
 @agent.command("run")
 def run(
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Enrol there first, with --token.")
+        str | None,
+        typer.Option(
+            "--server", metavar="URL", help="Enrol with this server first; needs --token."
+        ),
     ] = None,
     token: Annotated[
         str | None,

@@ -27,11 +27,11 @@ def calibrate(
         Path, typer.Option("--out", metavar="PROFILE", help="Write the profile there (YAML).")
     ],
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Runs on this device alone.")
+        str | None, typer.Option("--device", metavar="NAME", help="Use only runs on this device.")
     ] = None,
     stack: Annotated[
         StackName | None,
-        typer.Option("--stack", metavar="NAME", help="Runs under this stack alone."),
+        typer.Option("--stack", metavar="NAME", help="Use only runs under this stack."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

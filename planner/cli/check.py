@@ -42,11 +42,16 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     cluster: ClusterArgument,
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", metavar="PLAN", help="A plan that it must keep up with."),
+        typer.Option("--baseline", metavar="PLAN", help="The plan to compare the step with."),
     ] = None,
     max_slowdown: Annotated[
         float,
-        typer.Option("--max-slowdown", metavar="RATIO", min=0.0, help="How much slower it may be."),
+        typer.Option(
+            "--max-slowdown",
+            metavar="RATIO",
+            min=0.0,
+            help="How much slower than the baseline the step may be.",
+        ),
     ] = 0.02,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report there.")

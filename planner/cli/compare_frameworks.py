@@ -16,7 +16,9 @@ def compare_frameworks(
     plan: PlanArgument,
     solver_seconds: Annotated[
         float,
-        typer.Option("--solver-seconds", metavar="SECONDS", min=0.1, help="For all together."),
+        typer.Option(
+            "--solver-seconds", metavar="SECONDS", min=0.1, help="Time for all searches together."
+        ),
     ] = 20.0,
     dask: DaskOption = None,
     json: JsonOption = False,

@@ -45,27 +45,39 @@ def discover(  # noqa: PLR0913  (one parameter per option)
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="NAME", help=f"{', '.join(FORMAT_NAMES)}; default: as it looks."
+            "--format", metavar="NAME", help=f"{', '.join(FORMAT_NAMES)}; default: by its content."
         ),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="The profile of its devices."),
+        typer.Option("--device", metavar="NAME", help="Profile of the devices."),
     ] = None,
     nodes: Annotated[
         int,
-        typer.Option("--nodes", min=1, max=131_072, metavar="N", help="Nodes alike; default: one."),
+        typer.Option(
+            "--nodes",
+            min=1,
+            max=131_072,
+            metavar="N",
+            help="Number of identical nodes.",
+        ),
     ] = 1,
     devices_per_node: Annotated[
         int | None,
         typer.Option(
-            "--devices-per-node", min=1, max=1024, metavar="N", help="Where nothing says it."
+            "--devices-per-node",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Devices in a node, where the output does not say.",
         ),
     ] = None,
     collective: Annotated[
         str | None,
         typer.Option(
-            "--collective", metavar="NAME", help="What nccl-tests measured, where it is not said."
+            "--collective",
+            metavar="NAME",
+            help="Collective that was measured, where the output does not say.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -51,7 +51,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
             metavar="K",
             min=0,
             max=64,
-            help="Best K of other degrees, or choices.",
+            help="List the best K plans of other degrees, and of other choices.",
         ),
     ] = 0,
     job: JobOption = None,

@@ -30,11 +30,13 @@ class KeyScope(StrEnum):
 def create(
     name: Annotated[str, typer.Option("--name", help="Whom or what the key is for.")],
     project: Annotated[
-        str, typer.Option("--project", help="The team that it belongs to; made if new.")
+        str, typer.Option("--project", help="The project of the key; created if new.")
     ] = "default",
     scope: Annotated[
         list[KeyScope] | None,
-        typer.Option("--scope", help="What it allows; repeat. Default: read and plan."),
+        typer.Option(
+            "--scope", help="A scope of the key; may be repeated. Default: read and plan."
+        ),
     ] = None,
     expires_in_days: Annotated[
         int | None, typer.Option("--expires-in-days", min=1, max=3650, metavar="N")
@@ -68,9 +70,11 @@ def revoke(
 
 
 def audit(
-    project: Annotated[str, typer.Option("--project", help="Whose log.")] = "default",
+    project: Annotated[
+        str, typer.Option("--project", help="The project whose log to show.")
+    ] = "default",
     action: Annotated[
-        str | None, typer.Option("--action", help="One kind of entry alone, e.g. key.create.")
+        str | None, typer.Option("--action", help="Show only this kind of entry, e.g. key.create.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100, metavar="N")] = 20,
     cursor: Annotated[

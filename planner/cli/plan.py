@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from planner.schema.document import Document
     from planner.schema.plan import Infeasible, Plan
 
-DegreeText = Annotated[str | None, typer.Option(metavar="N|N..M", help="Fix or bound it.")]
+DegreeText = Annotated[
+    str | None, typer.Option(metavar="N|N..M", help="Fix (4) or bound (2..8) the value.")
+]
 
 
 def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface

@@ -41,7 +41,9 @@ def profile(
     ] = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        typer.Option("--device", metavar="KIND", help="cpu or cuda; default: GPUs if there are."),
+        typer.Option(
+            "--device", metavar="KIND", help="cpu or cuda; default: cuda if there are GPUs."
+        ),
     ] = None,
     seconds: Annotated[
         float,

@@ -33,14 +33,18 @@ from planner.cli.options import (
 def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     model: ModelArgument,
     device: Annotated[
-        list[str], typer.Option("--device", metavar="KIND", help="A kind to try; may be repeated.")
+        list[str],
+        typer.Option("--device", metavar="KIND", help="A kind of device to try; may be repeated."),
     ],
     tokens: Annotated[
         float, typer.Option("--tokens", metavar="N", help="Tokens to train, such as 1.4e12.")
     ],
-    days: Annotated[float, typer.Option("--days", metavar="D", help="Days until it is done.")],
+    days: Annotated[
+        float, typer.Option("--days", metavar="D", help="Days within which the run must end.")
+    ],
     budget: Annotated[
-        float | None, typer.Option("--budget", metavar="MONEY", help="The most it may cost.")
+        float | None,
+        typer.Option("--budget", metavar="MONEY", help="The most that the run may cost."),
     ] = None,
     cheapest: Annotated[
         bool,
@@ -48,10 +52,12 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     ] = False,
     devices_per_node: Annotated[
         int | None,
-        typer.Option("--devices-per-node", metavar="N", help="Default: as the devices are sold."),
+        typer.Option(
+            "--devices-per-node", metavar="N", help="Devices in a node; default: as they are sold."
+        ),
     ] = None,
     max_devices: Annotated[
-        int, typer.Option("--max-devices", metavar="N", help="The most that can be had.")
+        int, typer.Option("--max-devices", metavar="N", help="The most devices to consider.")
     ] = 16384,
     job: JobOption = None,
     global_batch_size: BatchOption = None,

@@ -30,7 +30,9 @@ def trace(  # noqa: PLR0913  (what a command line takes)
     ] = None,
     class_name: Annotated[
         str | None,
-        typer.Option("--class", metavar="NAME", help="Another class than architectures names."),
+        typer.Option(
+            "--class", metavar="NAME", help="The class, where it is not the one in architectures."
+        ),
     ] = None,
     sequence_length: Annotated[
         int | None,

@@ -44,7 +44,7 @@ def validate(
         typer.Option(
             "--by",
             metavar="KEY",
-            help="Group by it (may be repeated): family, device,"
+            help="Group by (may be repeated): family, device,"
             " stack, precision, model, checkpointing, memory-class or tier.",
         ),
     ] = None,
