@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 from math import comb, prod
 from typing import Any
 
@@ -773,13 +773,14 @@ class Walk:
 
     def _lengths(self, rank: int) -> Integers:
         """Return the lengths that a rank's parts may have together, [ways, parts]."""
-        parts = len(self.readings)
-        ends = [
-            (0, *inner, total)
-            for total in self._totals(rank)
-            for inner in combinations(range(1, total), parts - 1)
-        ]
-        return np.diff(np.array(ends, dtype=np.int64).reshape(len(ends), parts + 1), axis=1)
+        left = np.array(self._totals(rank), dtype=np.int64)
+        lengths = np.zeros((len(left), 0), dtype=np.int64)
+        for behind in range(len(self.readings) - 1, 0, -1):
+            most = left - behind
+            way = np.arange(len(left)).repeat(most)
+            own = np.arange(1, len(way) + 1) - (most.cumsum() - most).repeat(most)
+            lengths, left = np.column_stack([lengths[way], own]), left[way] - own
+        return np.column_stack([lengths, left])
 
     def _totals(self, rank: int) -> range:
         """Return how many blocks a rank may hold."""

@@ -76,7 +76,7 @@ from planner.ilp.stage_knapsack import (
     hull_slopes,
     least_cost_within,
 )
-from planner.ilp.stage_loads import Load, with_pinned
+from planner.ilp.stage_loads import Load
 from planner.ilp.stage_patterns import Columns, rank_columns
 
 if TYPE_CHECKING:
@@ -228,18 +228,16 @@ def rank_of(
     `most` is by kind [stages, choices].
     """
     own = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
-    every, free = with_edges(instance, rank, own), len(instance.free_kinds)
+    every, free = with_edges(instance, rank, own), list(instance.free_kinds)
     places = np.flatnonzero(every.most > 0)
+    pinned = np.array([int(kind.pinned_stage == rank) for kind in instance.kinds])
+    held = np.tile(pinned, (len(loads), 1))
+    held[:, free] = [load[: len(free)] for load in loads]
+    edges = np.array(held_edges(instance, rank, loads), dtype=np.int64)
     return Rank(
         columns=every.taken(places),
         places=places,
-        held=np.array(
-            [
-                [*with_pinned(instance, rank, load[:free]), *edges]
-                for load, edges in zip(loads, held_edges(instance, rank, loads), strict=True)
-            ],
-            dtype=np.int64,
-        ),
+        held=np.concatenate([held, edges], axis=1),
         own=Parts(
             fill=float(instance.stage_fill[rank]),
             pace=float(instance.stage_pace[rank]),
