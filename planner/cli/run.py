@@ -48,6 +48,24 @@ def run(  # noqa: PLR0913 - one parameter per option
             "--profile", metavar="FOLDER", help="Trace three steps, and say what they are made of."
         ),
     ] = None,
+    timeout_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout-seconds",
+            min=1,
+            metavar="N",
+            help="How long ranks wait in a step for one that hangs; default 600.",
+        ),
+    ] = None,
+    start_timeout_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--start-timeout-seconds",
+            min=1,
+            metavar="N",
+            help="The same until the first step has ended; default: as --timeout-seconds.",
+        ),
+    ] = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -73,9 +91,12 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = False,
 ) -> None:
     """Train with a plan, here or on a fleet: the reference model, or your own script."""
+    options = {
+        "--device": device, "--profile": profile, "--runs": runs,
+        "--timeout-seconds": timeout_seconds, "--start-timeout-seconds": start_timeout_seconds,
+    }  # fmt: skip
     here = {
-        "-- SCRIPT": script, "--steps": steps, "--report": report, "--runs": runs,
-        "--profile": profile, "--device": device, "--json": as_json,
+        "-- SCRIPT": script, "--steps": steps, "--report": report, **options, "--json": as_json,
     }  # fmt: skip
     there = {"--command": command, "--argument": argument, "--detach": detach}
     if on is not None:
@@ -85,15 +106,10 @@ def run(  # noqa: PLR0913 - one parameter per option
     _refuse(there, "is for runs on a fleet", remedy="leave it out, or say which with --on URL")
     read_plan(plan)
     arguments = launcher_arguments(plan, script, steps, report)
-    if runs is not None:
-        arguments = ["--runs", str(runs), *arguments]
-    if profile is not None:
-        arguments = ["--profile", str(profile), *arguments]
-    if device is not None:
-        arguments = ["--device", device, *arguments]
-    become_module(
-        "executor.launcher", ["--json", *arguments] if as_json else arguments, command="run"
-    )
+    given = {name: value for name, value in options.items() if value is not None}
+    words = [word for name, value in given.items() for word in (name, str(value))]
+    flags = ["--json"] if as_json else []
+    become_module("executor.launcher", [*flags, *words, *arguments], command="run")
 
 
 def _refuse(options: Mapping[str, object], reason: str, *, remedy: str) -> None:

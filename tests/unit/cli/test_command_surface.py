@@ -77,6 +77,8 @@ SURFACE = {
         "--device",
         "--json",
         "--profile",
+        "--timeout-seconds",
+        "--start-timeout-seconds",
         "--on",
         "--command",
         "--argument",

@@ -44,6 +44,12 @@ def test_run_becomes_the_launcher(command, started, plan_path):
     ]  # fmt: skip
 
 
+def test_limits_of_waiting_are_the_launchers(command, started, plan_path):
+    limits = ["--timeout-seconds", "15", "--start-timeout-seconds", "90"]
+    command("run", plan_path, *limits)
+    assert started == [[sys.executable, "-m", "executor.launcher", *limits, str(plan_path)]]
+
+
 def test_plan_is_read_before_anything_starts(command, started, tmp_path):
     assert command("run", tmp_path / "absent.json").exit_code == 1
     assert started == []
