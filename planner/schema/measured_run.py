@@ -61,7 +61,8 @@ class RunIdentity(_Columns):
 
     `ready_*` false says that whoever made the row does not trust it for that use; `unreadable` what
     its reader could not make out. `plan` is the plan that the run followed: it says the model, the
-    machine, the job and the layout, and the columns of these are then passed over.
+    machine, the job and the layout, and the columns of these are then passed over. `flags` are
+    words about the row, as whoever made it has them.
     """
 
     id: Named | None = None
@@ -73,6 +74,7 @@ class RunIdentity(_Columns):
     ready_memory: bool | None = None
     ready_fit: bool | None = None
     notes: Text | None = None
+    flags: Annotated[tuple[Text, ...], Field(max_length=1000)] | None = None
     unreadable: Text | None = None
     plan: Plan | None = None
 

@@ -3,7 +3,9 @@
 Time: the stated step, else tokens or samples a second, else what was derived from them, else
 TFLOP/s. A TFLOP/s figure counts 6 N + 12 L h s FLOPs a token (attention whole), and 4/3 of that
 where recomputed FLOPs are counted under full recomputation. Megatron-Bridge counts what the causal
-mask leaves of attention, 6 L h s: so its rows say that have tokens a second as well.
+mask leaves of attention, 6 L h s: so its rows say that have tokens a second as well. Where a row
+says that its sequences differ in length, neither tokens nor FLOPs a second tell the step: how many
+tokens it had is not stated.
 
 Source: Narayanan et al. 2021, arXiv:2104.04473, equation 3.
 """
@@ -30,7 +32,9 @@ def measured_seconds(case: Case) -> float | SetAside:
         return SetAside.NOT_MEASURED
     seconds = step_seconds(case)
     if seconds is None:
-        return SetAside.NOT_MEASURED
+        rates = (run.tokens_per_s_per_gpu, run.calc_tokens_per_s_per_gpu, run.tflops_per_gpu)
+        unknown = run.varied_lengths and any(rate is not None for rate in rates)
+        return SetAside.TOKENS_UNKNOWN if unknown else SetAside.NOT_MEASURED
     if run.tier == TINY_TIER:
         return SetAside.LAUNCH_BOUND
     return SetAside.DISTRUSTED if run.ready_time is False else seconds
@@ -59,10 +63,12 @@ def _from_rate(case: Case) -> float | None:
     run = case.run
     batch = case.job.global_batch_size or 1
     tokens = batch * _sequence_length(case) / case.hardware.device_count
-    if run.tokens_per_s_per_gpu is not None:
+    if run.tokens_per_s_per_gpu is not None and not run.varied_lengths:
         return tokens / run.tokens_per_s_per_gpu
     if run.samples_per_s is not None:
         return batch / run.samples_per_s
+    if run.varied_lengths:
+        return None
     if run.calc_step_time_s is not None:
         return run.calc_step_time_s
     rate = run.calc_tokens_per_s_per_gpu
@@ -74,6 +80,8 @@ def _from_flop(case: Case) -> float | None:
     if run.tflops_per_gpu is None or run.tflops_counts not in {"model", "hardware"}:
         return None
     if case.job.adapters is not None:  # sources differ in what they count of frozen weights
+        return None
+    if run.varied_lengths:
         return None
     flop = (case.job.global_batch_size or 1) * _sequence_length(case) * _flop_per_token(case)
     if run.tflops_counts == "hardware" and run.recompute == "full":

@@ -72,6 +72,7 @@ class SetAside(StrEnum):
 
     NOT_MEASURED = "not measured"
     DISTRUSTED = "the row says that it is not to be trusted for this"
+    TOKENS_UNKNOWN = "a rate in tokens, of sequences that differ in length"
     LAUNCH_BOUND = "tiny model of a test suite: its time is launching alone"
     OUTCOME_OTHER = "it failed for another or an unknown reason"
 

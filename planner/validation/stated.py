@@ -50,6 +50,7 @@ _VARIABLES: dict[str, _Ways] = {
         r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
     ),
     "adapted_ends": _says("lora_emb"),
+    "varied_lengths": _says(r"\bunpacked_data\b|\bvariable[_ -]length(_data)?\b"),
     "recompute_block_ratio": ((re.compile(r"\bevery (2nd|second|other) layer\b"), 0.5),),
 }
 _RANK = re.compile(r"\brank[ =](\d{1,5})\b", re.IGNORECASE)
@@ -68,6 +69,7 @@ def with_variables(run: MeasuredRun) -> MeasuredRun:
             run.interconnect,
             run.sharding,
             run.notes,
+            *(run.flags or ()),
         )
         if text
     )

@@ -24,6 +24,22 @@ def the_comparison(base: dict[str, Any] = TORCHTITAN, /, **changes: Any) -> Comp
     return compare(case_of(a_run(base, **changes)))
 
 
+@pytest.mark.parametrize(
+    "said", [{"varied_lengths": True}, {"flags": ("unpacked_data(variable length)",)}]
+)
+def test_a_rate_in_tokens_is_no_step_where_lengths_differ(said: dict[str, object]) -> None:
+    """A stated step is one, and so are samples a second: their tokens are not needed."""
+    rate = {"tokens_per_s_per_gpu": 2973.0, **said}
+    derived = {"tokens_per_s_per_gpu": None, "calc_step_time_s": 3.9, "tflops_per_gpu": 160.0}
+    assert measured_seconds(case_of(a_run(TORCHTITAN, **rate))) is SetAside.TOKENS_UNKNOWN
+    assert measured_seconds(case_of(a_run(TORCHTITAN, **{**derived, **said}))) is (
+        SetAside.TOKENS_UNKNOWN
+    )
+    assert measured_seconds(case_of(a_run(TORCHTITAN, **rate, step_time_s=3.0))) == 3.0
+    samples = {"tokens_per_s_per_gpu": None, "samples_per_s": 32.0, **said}
+    assert measured_seconds(case_of(a_run(TORCHTITAN, **samples))) == 2.0
+
+
 def test_a_step_is_worked_out_from_tokens_a_second() -> None:
     """64 sequences of 8,192 tokens on 64 GPUs are 8,192 tokens each: 8192 / 2973 s."""
     assert seconds_of() == pytest.approx(2.7554658)
