@@ -94,6 +94,7 @@ class OnHost:
     def __init__(self, parameters: list[nn.Parameter], function: Made, *, is_pinned: bool) -> None:
         self._is_pinned = is_pinned
         self._copies = [(item, _copied(item, is_pinned=is_pinned)) for item in parameters]
+        self._wait()
         self.optimizer = function([copy for _, copy in self._copies])
         self._sums = self._bit_sums()
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from executor.models.first_values import DrawnValues
 from executor.optimizer_state import empty_states
 from executor.rendezvous import NodePlace
 from executor.session import start
+from executor.updates import OnHost
 from tests.builders import a_plan
 from tests.distributed.plans import small_model
 
@@ -304,3 +306,38 @@ def test_a_tied_weight_that_is_offloaded_begins_on_the_host(lone_rank: DeviceMes
     assert places.pop("embedding.weight") == "cpu"
     assert model.head.weight is model.embedding.weight
     assert set(places.values()) == {"meta"}
+
+
+def test_the_host_reads_what_a_gpu_sends_only_once_the_stream_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies, gradients and updated parameters go through pinned memory without waiting."""
+    calls: list[str] = []
+    empty, copy = torch.empty, torch.Tensor.copy_
+
+    def recorded_empty(*sizes: Any, pin_memory: bool = False, **named: Any) -> torch.Tensor:
+        calls.append("pinned" if pin_memory else "pageable")
+        return empty(*sizes, **named)
+
+    def recorded_copy(to: torch.Tensor, given: torch.Tensor, **named: Any) -> torch.Tensor:
+        calls.append("sent" if named == {"non_blocking": True} else "copied")
+        return copy(to, given, **named)
+
+    class Recorded(torch.optim.SGD):
+        def __init__(self, parameters: Any) -> None:
+            calls.append("made")
+            super().__init__(parameters, lr=0.5)
+            self.register_step_pre_hook(lambda *_: calls.append("updated"))
+
+    stream = SimpleNamespace(synchronize=lambda: calls.append("waited"))
+    monkeypatch.setattr(torch, "empty", recorded_empty)
+    monkeypatch.setattr(torch.Tensor, "copy_", recorded_copy)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    parameter = nn.Parameter(torch.tensor([1.0, 2.0]))
+    update = OnHost([parameter], Recorded, is_pinned=True)
+    assert calls == ["pinned", "sent", "waited", "made"]
+    calls.clear()
+    parameter.grad = torch.tensor([2.0, 2.0])
+    update.step()
+    assert calls == ["pinned", "sent", "waited", "updated", "sent", "waited"]
+    assert parameter.tolist() == [0.0, 1.0]
