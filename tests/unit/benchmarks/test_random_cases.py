@@ -58,6 +58,15 @@ def test_slow_cases_beyond_one_in_twenty_fail_the_run() -> None:
     assert not summary([*[fast] * 90, *[slow] * 10], seconds_limit=20.0)["passed"]
 
 
+def test_a_run_fails_where_more_than_one_in_twenty_is_left_with_a_gap() -> None:
+    proven, left = {"seconds": 0.1, "status": "proven"}, {"seconds": 0.1, "status": "feasible"}
+    gaps = [{**left, "gap_ratio": gap} for gap in (0.009, 0.02, 0.3)]
+    found = summary([*[proven] * 27, *gaps], seconds_limit=20.0)
+    assert found["answered_ratio"] == 0.9
+    assert (found["wide_gap_count"], found["largest_gap_ratio"]) == (2, 0.3)
+    assert not found["passed"]
+
+
 def test_answers_beyond_the_limit_are_counted() -> None:
     cases = [{"seconds": seconds, "status": "feasible"} for seconds in (0.9, 1.0, 1.1)]
     assert summary(cases, seconds_limit=1.0)["late_count"] == 1
