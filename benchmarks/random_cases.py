@@ -3,8 +3,9 @@
 Models, clusters, batches and limits are drawn with a fixed seed (`benchmarks.case`). Each case is
 planned in a warm worker process that is ended when the planner's own time limit does not hold. The
 exit code is 1 if the 95th percentile or the share of proven and infeasible cases misses its bar, or
-a case hung, crashed or failed. With `--repeats`, all cases are planned as many times, one round after another, but for those that take
-all of the planner's limit; of each the run with the median seconds counts, or the first bad one.
+a case hung, crashed or failed. With `--repeats`, all cases are planned as many times, one round
+after another, but for those that take all of the planner's limit; of each the run with the median
+seconds counts, or the first bad one.
 """
 
 from __future__ import annotations
