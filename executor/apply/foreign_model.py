@@ -29,7 +29,12 @@ def modules_of(objects: Iterable[object]) -> list[nn.Module]:
 
 def is_trained(model: nn.Module) -> bool:
     """Return whether a forward of `model`, begun now, has a backward, and is no evaluation."""
-    return model.training and torch.is_grad_enabled()
+    return model.training and records_gradients()
+
+
+def records_gradients() -> bool:
+    """Return whether a forward that is begun now may have a backward."""
+    return torch.is_grad_enabled()
 
 
 def blocks_path(model: nn.Module, block_count: int) -> str:

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.parallelism_config import ParallelismConfig
@@ -33,7 +32,12 @@ from accelerate.utils import (
     InitProcessGroupKwargs,
 )
 
-from executor.apply.foreign_model import blocks_path, checkpoint_blocks, modules_of
+from executor.apply.foreign_model import (
+    blocks_path,
+    checkpoint_blocks,
+    modules_of,
+    records_gradients,
+)
 from meshwright.integrations.cpu_ranks import let_cpu_ranks_shard
 from meshwright.integrations.foreign_run import (
     ForeignRun,
@@ -167,7 +171,7 @@ class PlannedAccelerator(Accelerator):  # type: ignore[misc]  # it may be absent
         follows.
         """
         self._unchecked = None
-        if not torch.is_grad_enabled():
+        if not records_gradients():
             return
         if not self._is_in_step:
             self.run.clock.begin()

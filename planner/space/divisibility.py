@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
+from planner.schema.job import Adapters
 from planner.schema.model import (
     Block,
     CompressedAttention,
     DenseFeedForward,
+    GroupedQueryAttention,
     LatentAttention,
     LinearAttentionMixer,
     MixtureFeedForward,
@@ -21,6 +23,8 @@ from planner.schema.model import (
 from planner.schema.strategy import ContextParallelKind
 from planner.workload.chain import tower_lengths
 
+_PACKED_BITS = 4
+
 
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of `number` in increasing order."""
@@ -28,18 +32,32 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // d for d in small)}))
 
 
-def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
+def tensor_parallel_sizes(graph: ModelGraph, adapters: Adapters | None = None) -> dict[str, int]:
     """Return every size that the tensor-parallel degree has to divide, by what it counts.
 
-    Not the vocabulary: torch's DTensor shards it unevenly, and Megatron pads it. It is priced as if
-    divided, by less than an entry a rank too little.
+    Frozen weights of 4 bits share bytes two by two, which ranks cannot. Not the vocabulary: torch's
+    DTensor shards it unevenly, and Megatron pads it. It is priced as if divided, by less than an
+    entry a rank too little.
     """
     if graph.is_measured:
         return {"blocks, of which a trace knows totals alone": 1}
     sizes: dict[str, int] = {}
     for run in graph.runs:
         sizes.update(_block_sizes(run.block))
+        if adapters is not None and adapters.base_bits == _PACKED_BITS:
+            sizes.update(_pairs(run.block))
     return sizes
+
+
+def _pairs(block: Block) -> dict[str, int]:
+    """Return the pairs of inputs of linears whose inputs are split."""
+    attention, feed_forward = block.attention, block.feed_forward
+    widths = []
+    if isinstance(attention, GroupedQueryAttention):
+        widths.append(attention.head_count * attention.head_size)
+    if isinstance(feed_forward, DenseFeedForward):
+        widths.append(feed_forward.ffn_size)
+    return {f"{n // 2} pairs of {n} inputs, which share a byte in 4 bits": n // 2 for n in widths}
 
 
 def _block_sizes(block: Block) -> dict[str, int]:
@@ -94,14 +112,16 @@ def _heads(block: Block) -> Iterator[tuple[int, int]]:
             yield attention.head_count, attention.key_value_head_count
 
 
-def tensor_parallel_obstacles(graph: ModelGraph, degree: int) -> tuple[str, ...]:
+def tensor_parallel_obstacles(
+    graph: ModelGraph, degree: int, adapters: Adapters | None = None
+) -> tuple[str, ...]:
     """Return what of the model the tensor-parallel degree does not divide, in words."""
+    sizes = tensor_parallel_sizes(graph, adapters)
+    undivided = {what: size for what, size in sizes.items() if size % degree}
     if graph.is_measured:
-        return tuple(what for what, size in tensor_parallel_sizes(graph).items() if size % degree)
+        return tuple(undivided)
     return tuple(
-        what if what[0].isdigit() else f"{size} {what}"
-        for what, size in tensor_parallel_sizes(graph).items()
-        if size % degree
+        what if what[0].isdigit() else f"{size} {what}" for what, size in undivided.items()
     )
 
 

@@ -65,12 +65,12 @@ def _world(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
 
 def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.tensor_parallel_degree
-    for obstacle in tensor_parallel_obstacles(graph, degree):
+    for obstacle in tensor_parallel_obstacles(graph, degree, job.adapters):
         yield Breach(
             field="tensor_parallel_degree",
             value=degree,
             problem=f"does not divide the model's {obstacle}",
-            remedy=f"use one of {_divisors_text(graph)}{_shapes_remedy(graph)}",
+            remedy=f"use one of {_divisors_text(graph, job)}{_shapes_remedy(graph)}",
         )
     undivided = sequence_parallel_obstacle(
         graph,
@@ -95,8 +95,8 @@ def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]
         )
 
 
-def _divisors_text(graph: ModelGraph) -> str:
-    sizes = tensor_parallel_sizes(graph).values()
+def _divisors_text(graph: ModelGraph, job: Job) -> str:
+    sizes = tensor_parallel_sizes(graph, job.adapters).values()
     degrees = [d for d in range(1, 1025) if all(size % d == 0 for size in sizes)]
     return ", ".join(str(d) for d in degrees[:12])
 

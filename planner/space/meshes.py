@@ -113,7 +113,7 @@ def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
     near = tuple(
         d for d in degrees if asked.is_wide or searches_tensor_degree(d, asked.hardware, limits)
     )
-    obstacles = {d: tensor_parallel_obstacles(asked.graph, d) for d in near}
+    obstacles = {d: tensor_parallel_obstacles(asked.graph, d, asked.job.adapters) for d in near}
     for degree in degrees:
         if degree not in near:
             asked.refused[Rule.TENSOR] += 1

@@ -13,6 +13,7 @@ from planner.importers.models import read_model
 from planner.schema.cluster import NetworkLevel, NodeGroup
 from planner.schema.model import (
     BlockRun,
+    DenseFeedForward,
     GroupedQueryAttention,
     MixtureFeedForward,
     ModelGraph,
@@ -447,3 +448,19 @@ def test_degrees_that_no_kind_allows_are_not_what_a_limit_rules_out() -> None:
     (said,) = (rule for rule in space.refused if "which rules these out" in rule)
     assert said.endswith("model and devices allow 1")
     assert any("carry a state" in rule for rule in space.refused)
+
+
+@pytest.mark.parametrize(("bits", "degrees"), [(4, {1, 2}), (8, {1, 2, 4}), (16, {1, 2, 4})])
+def test_bytes_of_weights_in_4_bits_are_not_split(bits: int, degrees: set[int]) -> None:
+    """Of 100 columns four ranks have 25 each."""
+    (run,) = a_model().runs
+    parts = {
+        "attention": GroupedQueryAttention(head_count=4, key_value_head_count=4, head_size=8),
+        "feed_forward": DenseFeedForward(ffn_size=100),
+    }
+    narrow = run.model_copy(update={"block": run.block.model_copy(update=parts)})
+    graph = a_model(runs=(narrow,))
+    space = space_of(graph=graph, adapters={"rank": 4, "base_bits": bits})
+    assert {row.tensor_parallel_degree for row in space.rows} == degrees
+    told = any("50 pairs of 100 inputs, which share a byte in 4 bits" in r for r in space.refused)
+    assert told is (bits == 4)
