@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from api.dashboard import quantities
@@ -12,6 +13,7 @@ from api.services.fleet_history import RARE_CHANCE, FleetGroup, FleetRun
 
 _HEIGHT = 300
 _HEADROOM = 1.1
+_LEAST_MARGIN = timedelta(hours=1)  # beside a lone run the axis had parts of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,10 @@ def _figure(runs: Sequence[FleetRun]) -> Figure:
     places = [quantities.machine_moment(run.at) for run in runs]
     ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
     layout = panel(x_title="Started", y_title="Measured / predicted step", height=_HEIGHT)
-    layout["xaxis"] |= {"type": "date", "nticks": 4, "tickangle": 0}
+    first, last = min(run.at for run in runs), max(run.at for run in runs)
+    margin = max((last - first) / 20, _LEAST_MARGIN)
+    shown = [quantities.machine_moment(at) for at in (first - margin, last + margin)]
+    layout["xaxis"] |= {"type": "date", "nticks": 4, "tickangle": 0, "range": shown}
     layout["yaxis"] |= {
         "range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM],
         "automargin": False,  # beside dates plotly does not come to an end with margins of its own

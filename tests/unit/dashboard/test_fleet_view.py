@@ -88,6 +88,21 @@ def test_the_page_says_which_way_runs_drift_and_marks_those_outside() -> None:
     assert colours == ["var(--accent)", *["var(--bad)"] * 3]
 
 
+@pytest.mark.parametrize(
+    ("ratios", "shown"),
+    [
+        ((1.0,), ["2025-12-31T23:00:00+00:00", "2026-01-01T01:00:00+00:00"]),
+        ((1.0,) * 11, ["2025-12-31T12:00:00+00:00", "2026-01-11T12:00:00+00:00"]),
+    ],
+    ids=["an hour about one", "a twentieth of ten days"],
+)
+def test_the_chart_has_room_beside_the_first_and_the_last_run(
+    ratios: tuple[float, ...], shown: list[str]
+) -> None:
+    (group,) = fleet_view([a_group(*ratios)]).groups
+    assert group.figure["layout"]["xaxis"]["range"] == shown
+
+
 def test_the_page_says_how_rare_as_many_outside_are_where_that_is_no_drift() -> None:
     """2 of 3: 3 x 0.2^2 x 0.8 + 0.2^3 = 10.4 %."""
     (shown,) = fleet_view([a_group(1.0, 1.3, 1.3)]).groups
