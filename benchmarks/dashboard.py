@@ -2,7 +2,7 @@
 
 `python -m benchmarks.dashboard [PLAN_COUNT]` fills a SQLite file in a temporary folder with copies
 of a few real plans (10,000 unless told), one plan of 16,384 devices and 500 queued runs of it, and
-asks for pages in this process, a hundred times each;
+asks for all pages in turn in this process, a hundred times;
 `--write` puts the figures into docs/dashboard.md. The bars: less than 200 ms of server time; of
 processor time, 2 times that of an operation that reads nothing for a stored plan, 5 times for the
 first page; and less than 300 KB for the first page without plotly. Requests are handed to the
@@ -83,7 +83,7 @@ def measured(url: str, plan_count: int) -> list[str]:
     """Return the figures of the pages over that database, as lines of a document."""
     app = create_app(Settings(database_url=url, anonymous_scopes=tuple(Scope)))
     lines = [
-        f"{plan_count:,} plans stored, {ROUNDS} requests of each page, in milliseconds:",
+        f"{plan_count:,} plans stored, {ROUNDS} requests of each page in turn, in milliseconds:",
         "",
         "| page | median | slowest | processor time, median | slowest |",
         "|---|---|---|---|---|",
@@ -92,10 +92,11 @@ def measured(url: str, plan_count: int) -> list[str]:
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         freeze_start()  # as `meshwright serve` does
         runs = [_queued(client) for _ in range(RUN_COUNT)]
-        for name, path in (*pages(client), *_pages_of_runs(runs)):
-            rounds = [_seconds(client, path) for _ in range(ROUNDS)]
-            lines.append(_line(name, rounds))
-            typical[name] = statistics.median(busy for _, busy in rounds)
+        asked = (*pages(client), *_pages_of_runs(runs))
+        turns = [[_seconds(client, path) for _, path in asked] for _ in range(ROUNDS)]
+        for (name, _), of_page in zip(asked, zip(*turns, strict=True), strict=True):
+            lines.append(_line(name, of_page))
+            typical[name] = statistics.median(busy for _, busy in of_page)
         rounds = [_seconds(client, "/") for _ in _changes(app.state.database)]
         lines.append(_line(f"{FIRST}, made anew as plans changed", rounds))
         size = first_page_bytes(client) / 1e3
