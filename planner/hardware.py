@@ -220,7 +220,8 @@ def _with_base(fields: Mapping[str, Any], name: str, *, source: str) -> dict[str
     own = peaks.get("bf16") if isinstance(peaks, dict) else None
     if isinstance(own, int | float):
         ratio = own / base["peak_tflop_per_second"]["bf16"]
-        base["peak_tflop_per_second"] = _scaled(base["peak_tflop_per_second"], ratio, every=True)
+        rates = base["peak_tflop_per_second"]
+        base["peak_tflop_per_second"] = {name: rate * ratio for name, rate in rates.items()}
         base["attention"] = _scaled(base["attention"], ratio)
     whole = {**base, "device": name, **given}
     for key, value in given.items():
@@ -229,16 +230,15 @@ def _with_base(fields: Mapping[str, Any], name: str, *, source: str) -> dict[str
     return whole
 
 
-def _scaled(fields: dict[str, Any], ratio: float, *, every: bool = False) -> dict[str, Any]:
+def _scaled(fields: dict[str, Any], ratio: float) -> dict[str, Any]:
     """Return fields with their rates times a ratio, those of parts too."""
-    return {
-        key: _scaled(value, ratio)
-        if isinstance(value, dict)
-        else value * ratio
-        if every or key.endswith("tflop_per_second")
-        else value
-        for key, value in fields.items()
-    }
+    found = dict(fields)
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            found[key] = _scaled(value, ratio)
+        elif key.endswith("tflop_per_second"):
+            found[key] = value * ratio
+    return found
 
 
 def for_products_of(job: Job, kind: DeviceHardware) -> DeviceHardware:
