@@ -124,7 +124,7 @@ def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
 
 def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
     """Return the least key of each other (tensor, pipeline, context) triple, least first."""
-    keys = np.array(state.frontier.keys)
+    keys = state.frontier.keys
     firsts, group = alike(state.configurations, DEGREES[:3])
     least = np.full(len(firsts), np.inf)
     np.minimum.at(least, group, keys)
@@ -150,7 +150,7 @@ def _is_reached(state: State, index: int) -> bool:
     best = frontier.best.get(frontier.groups[index])
     if best is None or best.index != index:
         return False
-    return best.step_seconds <= frontier.keys[index] * (1.0 + PROOF_TOLERANCE)
+    return bool(best.step_seconds <= frontier.keys[index] * (1.0 + PROOF_TOLERANCE))
 
 
 def shortfalls(state: State) -> tuple[Shortfall, ...]:

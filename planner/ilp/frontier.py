@@ -2,18 +2,16 @@
 
 Frontier: the configurations of a search by the best lower bound known of each.
 
-They wait in a heap, the least key first; those that nobody has looked into, of which a search has
-them by the hundred thousand, in an array. A key only ever rises: first the bound without memory,
-then the one with memory for many at once, then that of the configuration alone, then what a solve
-below a cutoff has proven. What is best is kept by group of degrees, so that several different plans
-can be asked for at once.
+They wait in queues, arrays of keys, and the least key is next. A key only ever rises: first the
+bound without memory, then the one with memory for many at once, then that of the configuration
+alone, then what a solve below a cutoff has proven. What is best is kept by group of degrees, so
+that several different plans can be asked for at once.
 
 State: what a search knows besides the keys of its frontier.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -23,17 +21,14 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.configuration import Choice, Configurations, Floats, Integers
+from planner.cost.configuration import Choice, Configurations, Floats
 from planner.cost.price_list import PriceList
 from planner.ilp.branch_and_bound import Branching
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
-from planner.ilp.settings import (
-    FINE_ROUNDING,
-    PROOF_TOLERANCE,
-)
+from planner.ilp.settings import FINE_ROUNDING, PROOF_TOLERANCE
 
 Stages = NDArray[np.int8]
 
@@ -61,50 +56,59 @@ def _is_better(one: Best, known: Best | None) -> bool:
     return known is None or one.step_seconds < known.step_seconds * (1.0 - FINE_ROUNDING)
 
 
+class Queue(IntEnum):
+    """When a configuration is looked into: in turn, once no other is left, or at the very end."""
+
+    NOW = 0
+    LAST = 1
+    OPEN = 2
+
+
 @dataclass(slots=True, kw_only=True)
 class Frontier:
     """Keys of all configurations, and the best plans of `group_count` groups within a cutoff.
 
-    `groups` says which configurations have the same degrees, [configurations]. `plans` are the best
-    known by configuration, those of earlier searches to begin with. `_unseen` are those that nobody
-    has looked into, the least key first; `stages` says which of them still wait.
+    `groups` says which configurations have the same degrees, `keys` are bounds of their steps, both
+    [configurations]. `plans` are the best known by configuration, those of earlier searches to
+    begin with. `queues` [queues, configurations] are the keys of those that wait, inf elsewhere.
     """
 
-    keys: list[float]
+    keys: Floats
     groups: Sequence[int]
     cutoff_seconds: float = float("inf")
     group_count: int = 1
     plans: dict[int, Best] = field(default_factory=dict)
     stages: Stages = field(init=False)
     best: dict[int, Best] = field(default_factory=dict)
-    left_open: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
-    _taken: set[int] = field(default_factory=set)
-    _heap: list[tuple[float, int]] = field(default_factory=list)
-    _unseen: Integers = field(init=False)
+    queues: Floats = field(init=False)
 
     def __post_init__(self) -> None:
-        """Order the keys."""
-        keys = np.array(self.keys)
-        self.stages = np.full(len(keys), Stage.QUICK, dtype=np.int8)
-        self._unseen = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
+        """Let all wait in turn."""
+        self.keys = np.array(self.keys, dtype=np.float64)
+        self.stages = np.full(len(self.keys), Stage.QUICK, dtype=np.int8)
+        self.queues = np.full((len(Queue), len(self.keys)), np.inf)
+        self.queues[Queue.NOW] = self.keys
         for known in self.plans.values():
             if math.isfinite(self.keys[known.index]):
                 self._take_note(known)
 
     @property
     def open_count(self) -> int:
-        """Return how many configurations wait and may still matter, each of them once."""
-        waits = np.zeros(len(self.keys), dtype=bool)
-        waits[[index for key, index in self._heap if key >= self.keys[index]]] = True
-        waits[list(self._taken)] = False
-        waits[self._unseen[self.stages[self._unseen] == Stage.QUICK]] = True
-        return int(np.count_nonzero(np.array(self.keys)[waits] < self.limit_seconds()))
+        """Return how many configurations wait in turn and may still matter."""
+        return int(np.count_nonzero(self.queues[Queue.NOW] < self.limit_seconds()))
+
+    @property
+    def left_open(self) -> list[int]:
+        """Return the configurations whose key is not reached by any plan known of them."""
+        found: list[int] = np.flatnonzero(np.isfinite(self.queues[Queue.OPEN])).tolist()
+        return found
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""
-        order = sorted(self.best.values(), key=lambda best: (best.step_seconds, best.index))
-        return order[: self.group_count]
+        return self._in_order()[: self.group_count]
+
+    def _in_order(self) -> list[Best]:
+        return sorted(self.best.values(), key=lambda best: (best.step_seconds, best.index))
 
     def incumbent_seconds(self) -> float:
         """Return the step of the best plan, inf without any."""
@@ -113,15 +117,19 @@ class Frontier:
     def settled(self, key: float) -> list[Best]:
         """Return the best plans that nothing left of their groups beats, best first.
 
-        Whatever waits in the heap has this key at least.
+        Whatever waits in turn has this key at least.
         """
+        others = self.queues[Queue.LAST :].min(axis=0)
         least: dict[int, float] = {}
-        for index in (*self.left_open, *self.waiting):
+        for index in np.flatnonzero(np.isfinite(others)).tolist():
             group = self.groups[index]
-            least[group] = min(self.keys[index], least.get(group, key))
-        order = sorted(self.best.items(), key=lambda item: (item[1].step_seconds, item[1].index))
+            least[group] = min(float(others[index]), least.get(group, key))
         below = 1.0 - PROOF_TOLERANCE
-        return [b for group, b in order if b.step_seconds * below <= least.get(group, key)]
+        return [
+            best
+            for best in self._in_order()
+            if best.step_seconds * below <= least.get(self.groups[best.index], key)
+        ]
 
     def limit_seconds(self) -> float:
         """Return the step that a plan must be below to matter at all."""
@@ -131,15 +139,17 @@ class Frontier:
 
     def limit_of(self, index: int) -> float:
         """Return the step that a plan of this configuration must be below to matter."""
-        own = self.best.get(self.groups[index])
-        known = float("inf") if own is None else own.step_seconds
-        return min(self.limit_seconds(), known)
+        return self.limits_of([index])[0]
 
     def limits_of(self, indices: Sequence[int]) -> list[float]:
         """Return the same for many configurations."""
         limit = self.limit_seconds()
         own = {group: min(limit, best.step_seconds) for group, best in self.best.items()}
         return [own.get(self.groups[index], limit) for index in indices]
+
+    def matters(self, index: int) -> bool:
+        """Return whether a plan of a configuration at its key would be better than those known."""
+        return bool(self.keys[index] < self.limit_of(index) * (1.0 - PROOF_TOLERANCE))
 
     def offer(
         self,
@@ -163,115 +173,72 @@ class Frontier:
         if _is_better(best, self.best.get(group)):
             self.best[group] = best
 
-    def pop(self) -> tuple[float, int] | None:
-        """Return the least key that may still matter with its configuration, None if none does."""
+    def pop(self, queue: Queue = Queue.NOW) -> tuple[float, int] | None:
+        """Return the least key of a queue that may still matter with its configuration.
+
+        It no longer waits. None where none matters.
+        """
         limit = self.limit_seconds() * (1.0 - PROOF_TOLERANCE)
-        while (head := self._head()) is not None:
-            key, index = head
-            if key >= limit:
+        while True:
+            index = int(self.queues[queue].argmin())
+            if not self.queues[queue, index] < limit:
                 return None
-            if self._heap and self._heap[0] == head:
-                heapq.heappop(self._heap)
-            else:
-                self._unseen = self._unseen[1:]
-            if key < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
-                return head
-        return None
-
-    def _head(self) -> tuple[float, int] | None:
-        """Return the least key that waits; what was taken, or waits under a higher key, goes."""
-        while self._heap and self._is_stale(*self._heap[0]):
-            heapq.heappop(self._heap)
-        first = self._first_unseen()
-        if first is None:
-            return self._heap[0] if self._heap else None
-        return min(first, self._heap[0]) if self._heap else first
-
-    def _first_unseen(self) -> tuple[float, int] | None:
-        """Return the least key that nobody has looked into."""
-        place = 0
-        while place < len(self._unseen) and self.stages[self._unseen[place]] != Stage.QUICK:
-            place += 1
-        self._unseen = self._unseen[place:]
-        if not len(self._unseen):
-            return None
-        index = int(self._unseen[0])
-        return self.keys[index], index
-
-    def _is_stale(self, key: float, index: int) -> bool:
-        """Return whether a configuration was taken, or waits under a higher key, since."""
-        if index in self._taken:
-            self._taken.discard(index)
-            return True
-        return key < self.keys[index]
+            self.take(index)
+            if self.matters(index):
+                return float(self.keys[index]), index
 
     def pop_quick(self, most: int) -> list[int]:
         """Return up to `most` further configurations that nobody has looked into, in key order."""
-        unseen, limit = self._unseen[self.stages[self._unseen] == Stage.QUICK], self.limit_seconds()
-        found = [index for index in unseen[:most].tolist() if self.keys[index] < limit]
-        self._unseen = unseen[len(found) :]
+        unseen = np.where(self.stages == Stage.QUICK, self.queues[Queue.NOW], np.inf)
+        places = np.flatnonzero(unseen < self.limit_seconds())
+        found: list[int] = places[np.argsort(unseen[places], kind="stable")][:most].tolist()
+        self.queues[Queue.NOW, found] = np.inf
         return found
 
     def quick_of(self, indices: Iterable[int]) -> list[int]:
         """Return those that nobody has looked into, with keys below the limit."""
-        most, asked = self.limit_seconds(), np.array(list(indices), dtype=np.int64)
-        unseen = asked[self.stages[asked] == Stage.QUICK].tolist()
-        return [index for index in unseen if self.keys[index] < most]
+        asked = np.array(list(indices), dtype=np.int64)
+        is_quick = self.stages[asked] == Stage.QUICK
+        found: list[int] = asked[is_quick & (self.keys[asked] < self.limit_seconds())].tolist()
+        return found
 
     def screen(self, indices: Sequence[int], bounds: Floats) -> list[int]:
         """Take note of bounds with memory; return those that may matter, which wait under them."""
-        self.stages[np.array(indices, dtype=np.int64)] = Stage.SCREENED
-        limits, matters = self.limits_of(indices), []
-        for index, bound, limit in zip(indices, bounds.tolist(), limits, strict=True):
-            self.push(index, bound)
-            if self.keys[index] < limit:
-                matters.append(index)
-        return matters
+        places = np.array(indices, dtype=np.int64)
+        self.stages[places] = Stage.SCREENED
+        self.keys[places] = self.queues[Queue.NOW, places] = np.maximum(self.keys[places], bounds)
+        found: list[int] = places[self.keys[places] < self.limits_of(indices)].tolist()
+        return found
 
     def next_indices(self, count: int, stage: Stage) -> list[int]:
         """Return up to `count` waiting ones that were looked into up to `stage`, in key order."""
-        indices = np.array([index for _, index in self._heap], dtype=np.int64)
-        is_there = (self.stages[indices] == stage).tolist()
-        waiting = (one for one, is_so in zip(self._heap, is_there, strict=True) if is_so)
-        return [index for _, index in heapq.nsmallest(count, waiting)]
+        keys = np.where(self.stages == stage, self.queues[Queue.NOW], np.inf)
+        places = np.flatnonzero(np.isfinite(keys))
+        found: list[int] = places[np.argsort(keys[places], kind="stable")][:count].tolist()
+        return found
 
-    def push(self, index: int, key: float) -> None:
-        """Let a configuration wait again under a key that is no lower than before."""
+    def push(self, index: int, key: float, queue: Queue = Queue.NOW) -> None:
+        """Let a configuration wait in a queue under a key that is no lower than before."""
         self.keys[index] = max(self.keys[index], key)
-        if math.isfinite(self.keys[index]):
-            heapq.heappush(self._heap, (self.keys[index], index))
+        self.take(index)
+        self.queues[queue, index] = self.keys[index]
 
     def take(self, index: int) -> None:
-        """Let a configuration that was pushed be looked into out of turn: it no longer waits."""
-        self._taken.add(index)
-
-    def wait(self, index: int, key: float) -> None:
-        """Let a configuration that took too long wait until all others are looked into."""
-        self.keys[index] = max(self.keys[index], key)
-        self.waiting.append(index)
-
-    def next_key(self) -> float:
-        """Return the least key in the heap, inf without any."""
-        head = self._head()
-        return float("inf") if head is None else head[0]
-
-    def pop_waiting(self) -> tuple[float, int] | None:
-        """Return the least key of those that wait for all others, None if none matters."""
-        while self.waiting:
-            index = min(self.waiting, key=lambda i: (self.keys[i], i))
-            self.waiting.remove(index)
-            if self.keys[index] < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
-                return self.keys[index], index
-        return None
-
-    def leave_open(self, index: int) -> None:
-        """Take note that a configuration's key is not reached by any plan known of it."""
-        self.left_open.append(index)
+        """Let a configuration no longer wait."""
+        self.queues[:, index] = np.inf
 
     def close(self, index: int, key: float) -> None:
         """Take note that no plan of a configuration that was left open is below a key."""
         self.keys[index] = max(self.keys[index], key)
-        self.left_open = [other for other in self.left_open if other != index]
+        self.take(index)
+
+    def next_key(self) -> float:
+        """Return the least key that waits in turn, inf without any."""
+        return float(self.queues[Queue.NOW].min())
+
+    def least_left(self) -> float:
+        """Return the least key that waits or is open, inf where none does."""
+        return float(self.queues.min())
 
     def lower_bound(self) -> float:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""
@@ -281,12 +248,6 @@ class Frontier:
     def is_exhausted(self) -> bool:
         """Return whether nothing that waits or was left open can still matter."""
         return self.least_left() >= self.limit_seconds() * (1.0 - PROOF_TOLERANCE)
-
-    def least_left(self) -> float:
-        """Return the least key that waits or is open, inf where none does."""
-        others = (*self.left_open, *self.waiting)
-        left = min((self.keys[index] for index in others), default=float("inf"))
-        return min(self.next_key(), left)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,14 +14,13 @@ though not for long: another may have a plan that is found sooner.
 Reopening: configurations whose best relaxed plan does not fit, to the end.
 
 While ranks are searched, their virtual stages count as if they held alike. A configuration whose
-best plan then does not fit with each counted by itself is left open (`Frontier.leave_open`), with
+best plan then does not fit with each counted by itself is left open (`Queue.OPEN`), with
 its key as a bound. Once nothing else is left, programs that count virtual stages by themselves
 (`planner.ilp.formulation`) are solved for these, in turns that grow.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.feasibility import fitted
 from planner.ilp.formulation import Moments
-from planner.ilp.frontier import Frontier, Stage, State
+from planner.ilp.frontier import Frontier, Queue, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import objective_bounds, reduction
@@ -86,7 +85,7 @@ def look_for_any(state: State, look: Look) -> None:
     frontier, unsettled = state.frontier, list[int]()
     unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
     known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
-    known = [index for index in known if math.isfinite(frontier.keys[index])]
+    known = [index for index in known if np.isfinite(frontier.keys[index])]
     known.sort(key=frontier.keys.__getitem__)
     for start in range(0, len(known), SCREENED_AT_ONCE):
         _look_at(state, known[start : start + SCREENED_AT_ONCE], look, unsettled)
@@ -115,7 +114,7 @@ def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[i
         frontier.take(index)
         if leanest[index] in state.unfit:
             frontier.stages[index] = Stage.BOUNDED
-            frontier.keys[index] = float("inf")
+            frontier.close(index, float("inf"))
             continue
         if place % INSTANCES_KEPT == 0:
             state.pricing.prepare(ordered[place : place + INSTANCES_KEPT])
@@ -148,22 +147,23 @@ class _Left:
 
     def indices(self) -> list[int]:
         """Return the configurations that may have a better plan, the least key first."""
-        keys, left = self.state.frontier.keys, dict.fromkeys(self.state.frontier.left_open)
-        return sorted(filter(self.matters, left), key=lambda index: (keys[index], index))
+        frontier = self.state.frontier
+        left = filter(self.matters, frontier.left_open)
+        return sorted(left, key=lambda index: (frontier.keys[index], index))
 
     def matters(self, index: int) -> bool:
         """Return whether a configuration may have a better plan, and there is time to look."""
         frontier = self.state.frontier
-        is_below = frontier.keys[index] < frontier.limit_of(index) * (1.0 - PROOF_TOLERANCE)
-        is_open = is_below and index not in self.spent and index in frontier.left_open
+        is_open = index not in self.spent and np.isfinite(frontier.queues[Queue.OPEN, index])
         is_enough = self.state.is_close_enough(frontier.least_left())
-        return is_open and not is_enough and self.state.seconds_left > 0.0
+        is_asked = is_open and not is_enough and self.state.seconds_left > 0.0
+        return bool(is_asked and frontier.matters(index))
 
     def look(self, index: int) -> None:
         """Look for any plan; where there is none below the limit, or it is the best, close."""
         frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
         found, is_taken = self._solved(index, self.nodes)
-        frontier.keys[index] = max(frontier.keys[index], min(found.bound_seconds, cutoff))
+        frontier.push(index, min(found.bound_seconds, cutoff), Queue.OPEN)
         if found.status is Status.INFEASIBLE:
             frontier.close(index, cutoff)
         elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
@@ -228,7 +228,7 @@ def search(
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=_first_keys(space, wanted, groups, deadline=deadline).tolist(),
+            keys=_first_keys(space, wanted, groups, deadline=deadline),
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=groups.count,
@@ -344,8 +344,8 @@ def _next(state: State) -> tuple[float, int] | None:
     frontier = state.frontier
     least = frontier.pop()
     if least is None or least[0] < state.enough_seconds:
-        return least or frontier.pop_waiting()
-    waiting = frontier.pop_waiting()
+        return least or frontier.pop(Queue.LAST)
+    waiting = frontier.pop(Queue.LAST)
     if waiting is not None:
         frontier.push(least[1], least[0])
     return waiting or least
@@ -446,10 +446,10 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
     if found.is_proven:
         state.unfit.add(index)
         frontier.stages[index] = Stage.BOUNDED
-        frontier.keys[index] = float("inf")
+        frontier.close(index, float("inf"))
         return True
     if found.assignment is None and effort.spent >= effort.most:
-        frontier.push(index, frontier.keys[index])
+        frontier.push(index, 0.0)
         return False
     if frontier.stages[index] < Stage.BOUNDED:
         _bound(state, index)
@@ -477,7 +477,7 @@ def _bound(state: State, index: int) -> None:
     instance = _instance(state, index)
     bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None:
-        frontier.keys[index] = float("inf")
+        frontier.close(index, float("inf"))
         return
     key = bounds.step_seconds()
     if key < limit < float("inf"):
@@ -506,7 +506,7 @@ def _solve(state: State, index: int) -> None:
     branching = _branching(state, index, instance, limit)
     if branching is None and index not in state.declined:
         state.declined[index] = limit
-        frontier.wait(index, frontier.keys[index])
+        frontier.push(index, 0.0, Queue.LAST)
         return
     if branching is None:
         _take(state, index, instance, _programmed(state, index, instance))
@@ -546,14 +546,11 @@ def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> Non
     frontier, found = state.frontier, outcome.assignment
     if found is not None and not offer(state, index, instance, found):
         state.refused.add(index)
-    frontier.keys[index] = max(frontier.keys[index], outcome.bound_seconds)
-    is_below = frontier.keys[index] < frontier.limit_of(index) * (1.0 - PROOF_TOLERANCE)
-    if outcome.is_done and is_below and index in state.refused:
-        frontier.leave_open(index)
+    frontier.push(index, outcome.bound_seconds)
+    if outcome.is_done and frontier.matters(index) and index in state.refused:
+        frontier.push(index, 0.0, Queue.OPEN)
     elif index in state.programmed and not outcome.is_done:
-        frontier.wait(index, frontier.keys[index])
-    else:
-        frontier.push(index, frontier.keys[index])
+        frontier.push(index, 0.0, Queue.LAST)
 
 
 def _programmed(state: State, index: int, instance: Instance) -> Outcome:

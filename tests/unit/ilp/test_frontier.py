@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from planner.ilp.frontier import Frontier, Stage
+from planner.ilp.frontier import Frontier, Queue, Stage
 from planner.ilp.instance import Assignment
 
 ANY = Assignment(counts=(np.ones((1, 1), dtype=np.int64),), cuts=(0, 1))
@@ -52,9 +52,9 @@ def test_a_group_is_settled_once_nothing_that_is_left_of_it_beats_its_plan() -> 
         frontier.offer(index, step, ANY)
     assert frontier.settled(1.4) == []
     assert [best.index for best in frontier.settled(2.0)] == [2, 1]
-    frontier.wait(0, 1.2)
+    frontier.push(0, 1.2, Queue.LAST)
     assert [best.index for best in frontier.settled(2.0)] == [2]
-    frontier.leave_open(3)
+    frontier.push(3, 5.0, Queue.OPEN)
     assert [best.index for best in frontier.settled(9.0)] == [2]
 
 
@@ -88,7 +88,7 @@ def test_a_key_that_is_left_open_bounds_as_well() -> None:
     frontier = a_frontier(1.0, 5.0)
     frontier.offer(1, 4.0, ANY)
     frontier.pop()
-    frontier.leave_open(0)
+    frontier.push(0, 1.0, Queue.OPEN)
     assert frontier.pop() is None
     assert frontier.lower_bound() == 1.0
 
