@@ -14,12 +14,12 @@ number is a lower bound as a group's is one of each of its ranks. Levels and sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Floats, Integers
+from planner.cost.configuration import Floats, Integers
 from planner.ilp.batched_chains import (
     Column,
     Layer,
@@ -33,7 +33,6 @@ from planner.ilp.batched_chains import (
     on_groups,
     picked,
     price_scale,
-    unbeaten,
 )
 from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
 from planner.ilp.settings import (
@@ -52,41 +51,29 @@ class Holding:
     own_bytes: Floats  # [groups, rows]
 
     @staticmethod
-    def of(sheets: Sequence[HeldSheet], ranks: Ranks, refused: Booleans) -> Holding:
-        """Return what all rows hold, which refuse the same choices of blocks, [choices, 1]."""
-        none = np.zeros((1, 1), dtype=bool)
-        free = len(sheets[0].block_counts())
-        layers = [
-            Layer(held=held, ranks=ranks, refused=refused if place < free else none)
-            for place, held in enumerate(zip(*(t.layers for t in sheets), strict=True))
-        ]
+    def of(sheets: Sequence[HeldSheet], ranks: Ranks) -> Holding:
+        """Return what rows hold, whose places in the sheets are those of `ranks`."""
+        layers = _layers(sheets, ranks)
         own = _least_transient(ranks, layers) + _exchanged_bytes(sheets, ranks)
         return Holding(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own)
 
     def of_rows(self, rows: Integers) -> Holding:
         """Return what some of the rows hold."""
+        ranks = of_rows(self.ranks, rows)
         return Holding(
             sheets=self.sheets,
-            ranks=of_rows(self.ranks, rows),
-            layers=[layer.of_rows(rows) for layer in self.layers],
+            ranks=ranks,
+            layers=_layers(self.sheets, ranks),
             own_bytes=self.own_bytes.take(rows, axis=1),
         )
-
-    def fit_on_devices(self) -> Pools:
-        """Return device bytes less what the limits allow, in pools."""
-        options = [Options.lone(each.memory(), each.refused) for each in self.layers]
-        free = np.zeros((1, len(self.ranks.least_blocks)))
-        least = [each.least(free) for each in options]
-        return Pools.of_ranks(self.ranks, self.sheets[0].block_counts(), least, -self.slack()[None])
 
     def fit(self) -> Pools:
         """Return device bytes with a price on host bytes, less what the limits allow, in pools."""
         capacity = self._capacity()
         host = self._on_devices([sheet.limits.host_capacity_bytes for sheet in self.sheets])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
-        grid = MEMORY_PRICES[1::2, None] * scale
-        options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
-        least = [each.least(grid) for each in options]
+        grid = MEMORY_PRICES[::2, None] * scale
+        least = [Options.of(each.memory(), each.host()).least(grid) for each in self.layers]
         limits = capacity + grid[:, None] * host
         return Pools.of_ranks(
             self.ranks, self.sheets[0].block_counts(), least, self.own_bytes - limits
@@ -106,6 +93,12 @@ class Holding:
     def _on_devices(self, values: Sequence[float]) -> Floats:
         """Return a number of each kind of device on every group, [groups, rows]."""
         return np.asarray(np.array(values)[self.ranks.devices])
+
+
+def _layers(sheets: Sequence[HeldSheet], ranks: Ranks) -> list[Layer]:
+    """Return every layer on each kind of device."""
+    each = zip(*(sheet.layers for sheet in sheets), strict=True)
+    return [Layer(held=held, ranks=ranks) for held in each]
 
 
 def _least_transient(ranks: Ranks, layers: Sequence[Layer]) -> Floats:
@@ -168,40 +161,24 @@ def memory_bounds(
     seconds_of: SecondsOf,
     fills: Floats,
     limits: Floats,
-    refused: Booleans,
 ) -> Floats:
     """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
 
     The rows of `ranks` are places in the sheets of `held`. What takes how long is asked of
     `seconds_of` for those alone that fit. `fills` [rows] are bounds of the fill that are known.
     `limits` [rows] are the steps that plans must be below to matter: what is above is not bounded
-    closer. `refused` [choices, rows] are choices of blocks that a configuration cannot have; rows
-    with the same are taken together.
+    closer.
     """
     bounds = np.full(len(limits), np.inf)
-    found = []
-    for own in _alike(refused):
-        whole = Holding.of(held, of_rows(ranks, own), refused[:, own[:1]])
-        rows = _fitting(whole)
-        if len(rows):
-            found.append((own[rows], whole.of_rows(rows)))
-    if not found:
-        return bounds
-    seconds, places = seconds_of(np.concatenate([rows for rows, _ in found]))
-    for rows, fitting in found:
-        own, places = places[: len(rows)], places[len(rows) :]
-        chains = _Chains(held=fitting, seconds=seconds, ranks=picked(ranks, rows, own))
+    whole = Holding.of(held, ranks)
+    rows = _fitting(whole)
+    if len(rows):
+        seconds, places = seconds_of(rows)
+        chains = _Chains(
+            held=whole.of_rows(rows), seconds=seconds, ranks=picked(ranks, rows, places)
+        )
         bounds[rows] = _bounds_within(chains, fills=fills[rows], limits=limits[rows])
     return bounds
-
-
-def _alike(refused: Booleans) -> Iterator[Integers]:
-    """Yield the rows that refuse the same choices."""
-    left = np.arange(refused.shape[1])
-    while len(left):
-        same = (refused[:, left] == refused[:, left[:1]]).all(axis=0)
-        yield left[same]
-        left = left[~same]
 
 
 def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
@@ -216,16 +193,8 @@ def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
 
 
 def _fitting(held: Holding) -> Integers:
-    """Return rows in which the leanest choices may fit.
-
-    Device memory alone refuses most of the others; then host memory has a price.
-    """
-    rows = _with_room(held, held.fit_on_devices())
-    return rows[_with_room(left := held.of_rows(rows), left.fit())] if len(rows) else rows
-
-
-def _with_room(held: Holding, fit: Pools) -> Integers:
-    """Return the rows of pools of bytes that may fit."""
+    """Return rows in which the leanest choices may fit."""
+    fit = held.fit()
     has_room = fit.has_room(fit.rooms(np.zeros(len(fit.least))))
     return np.flatnonzero(has_room & (fit.least_level() <= held.tolerance()))
 
@@ -240,10 +209,9 @@ class _Chains:
     held: Holding
     seconds: Sequence[SpentSheet]
     ranks: Ranks
-    kept: dict[tuple[str, int], Integers] = field(default_factory=dict)
 
     def of_rows(self, rows: Integers) -> _Chains:
-        """Return the chains of some of the rows, with the choices that matter in all of them."""
+        """Return the chains of some of the rows."""
         own = of_rows(self.ranks, rows)
         return replace(self, held=self.held.of_rows(rows), ranks=own)
 
@@ -252,33 +220,27 @@ class _Chains:
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
-        return self._priced("omega", costs, own, multipliers=multipliers)
+        return self._priced(costs, own, multipliers=multipliers)
 
     def fill(self) -> Pools:
         """Return fills with memory priced."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced("fill", costs, own, multipliers=MEMORY_PRICES[::2])
+        return self._priced(costs, own, multipliers=MEMORY_PRICES[::2])
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""
         return list(zip(*(sheet.layers for sheet in self.seconds), strict=True))
 
-    def _priced(
-        self, name: str, costs: Sequence[Column], own: Floats, *, multipliers: Floats
-    ) -> Pools:
+    def _priced(self, costs: Sequence[Column], own: Floats, *, multipliers: Floats) -> Pools:
         totals = self.seconds[0].block_counts()
-        options = [self._options((name, place), cost) for place, cost in enumerate(costs)]
+        options = [
+            Options.of(cost, layer.memory())
+            for cost, layer in zip(costs, self.held.layers, strict=True)
+        ]
         grid = multipliers[:, None] * price_scale(options[: len(totals)], totals)
         least = [each.least(grid) for each in options]
         return Pools.of_ranks(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
-
-    def _options(self, key: tuple[str, int], cost: Column) -> Options:
-        """Return the choices of a layer that matter: those that did in the first rows asked for."""
-        layer = self.held.layers[key[1]]
-        if key not in self.kept:
-            self.kept[key] = unbeaten(cost, layer.memory(), layer.refused)
-        return Options.of(cost, layer.memory(), layer.refused, kept=self.kept[key])
 
     def _exchange(self) -> Floats:
         return np.asarray(self.ranks.meets * _least_boundary(self.seconds, self.ranks))

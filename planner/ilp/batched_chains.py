@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,16 +206,6 @@ class PlainLayer:
         return least
 
 
-class Column(Protocol):
-    """Something of each choice of a layer on groups of ranks."""
-
-    def compared(self) -> list[Floats]:
-        """Return what grows with it, [choices, ...] each: least in all is least anywhere."""
-
-    def of(self, choices: Integers) -> Floats:
-        """Return it for some of the choices, [choices, groups, rows]."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
     """Something that grows with a number of the rank: base + times x slope.
@@ -259,6 +249,14 @@ class Plain:
         return self.values[choices]
 
 
+Column = Linear | Plain
+"""Something of each choice of a layer on groups of ranks.
+
+What is `compared`, [choices, ...] each, grows with it: least in all is least anywhere. `of` says it
+for some of the choices, [choices, groups, rows].
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The choices of a layer that may have the least price: cost and memory.
@@ -270,22 +268,10 @@ class Options:
     memory: Floats
 
     @staticmethod
-    def of(
-        cost: Column, memory: Column, refused: Booleans, *, kept: Integers | None = None
-    ) -> Options:
-        """Return the choices that no other beats everywhere; `refused` is [choices, rows].
-
-        They are `kept` if they are known, maybe from more rows.
-        """
-        kept = unbeaten(cost, memory, refused) if kept is None else kept
-        return Options(cost=_allowed(cost, kept, refused), memory=memory.of(kept))
-
-    @staticmethod
-    def lone(cost: Column, refused: Booleans) -> Options:
-        """Return the same where nothing but the cost matters."""
-        kept = _kept(cost.compared(), refused)
-        allowed = _allowed(cost, kept, refused)
-        return Options(cost=allowed, memory=np.zeros((1, 1, 1)))
+    def of(cost: Column, memory: Column) -> Options:
+        """Return the choices that no other beats in cost and memory everywhere."""
+        kept = undominated([*cost.compared(), *memory.compared()])
+        return Options(cost=cost.of(kept), memory=memory.of(kept))
 
     def least(self, grid: Floats) -> Floats:
         """Return the least cost + lambda x memory of the choices, [grid, groups, rows].
@@ -301,62 +287,25 @@ class Options:
         return least
 
 
-def unbeaten(cost: Column, memory: Column, refused: Booleans) -> Integers:
-    """Return the choices that no other beats in cost and memory everywhere."""
-    return _kept([*cost.compared(), *memory.compared()], refused)
-
-
-def _kept(compared: list[Floats], refused: Booleans) -> Integers:
-    """Return the choices that matter; one that is refused beats none that is not.
-
-    Those that all rows refuse matter to none, unless there are no others.
-    """
-    if not refused.any():
-        return undominated(compared)
-    allowed = np.flatnonzero(~refused.all(axis=1))
-    if not len(allowed):
-        return undominated(compared)
-    some = [values[allowed] for values in (*compared, refused)]
-    return allowed[undominated(some)]
-
-
-def _allowed(cost: Column, kept: Integers, refused: Booleans) -> Floats:
-    """Return the cost of some choices, inf where they are refused, [choices, groups, rows]."""
-    own = cost.of(kept)
-    if not refused.any() or not refused[kept].any():
-        return own
-    return own + np.where(refused[kept], np.inf, 0.0)[:, None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one kind of layer holds, by kind of device, on the groups of `ranks`.
-
-    `refused` is [choices, 1], the same for all rows.
-    """
+    """What one kind of layer holds, by kind of device, on the groups of `ranks`."""
 
     held: Sequence[Held]
     ranks: Ranks
-    refused: Booleans
-
-    def of_rows(self, rows: Integers) -> Layer:
-        """Return the layer for some of the rows."""
-        return Layer(held=self.held, ranks=of_rows(self.ranks, rows), refused=self.refused)
 
     def memory(self) -> Linear:
         """Return device bytes with the activations in flight."""
-        return Linear(
-            base=[own.static for own in self.held],
-            slope=[own.activations for own in self.held],
-            times=self.ranks.in_flight,
-            ranks=self.ranks,
-        )
+        return self._in_flight("static", "activations")
 
     def host(self) -> Linear:
         """Return host bytes with the activations in flight."""
+        return self._in_flight("host", "host_activations")
+
+    def _in_flight(self, base: str, slope: str) -> Linear:
         return Linear(
-            base=[own.host for own in self.held],
-            slope=[own.host_activations for own in self.held],
+            base=[getattr(own, base) for own in self.held],
+            slope=[getattr(own, slope) for own in self.held],
             times=self.ranks.in_flight,
             ranks=self.ranks,
         )
@@ -477,11 +426,8 @@ def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
 
 
 def _range(values: Floats) -> Floats:
-    """Return the most less the least of what is not refused, [rows]."""
-    most = values.max(axis=(0, 1))
-    if np.isinf(most).any():
-        most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
-    spread: Floats = most - values.min(axis=(0, 1))
+    """Return the most less the least, [rows]."""
+    spread: Floats = values.max(axis=(0, 1)) - values.min(axis=(0, 1))
     return spread
 
 

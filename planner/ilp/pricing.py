@@ -138,6 +138,8 @@ class Pricing:
         self._each_kind = _EachKind(problem, configurations)
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
+        kept = [c for c in choices if c.activation_checkpointing is ActivationCheckpointing.NONE]
+        self._kept = replace(self._choices, blocks=Choices.of(kept)) if kept else None
         self._plain = _plain_choices(choices, edges)
         self._stage_count = len({choice.zero_stage for choice in choices})
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
@@ -176,11 +178,6 @@ class Pricing:
                 continue
             level, self._fills[part] = self._quick_block(part)
             bounds[part] = level + self._fills[part]
-        blocks = self._choices.blocks
-        if (blocks.selective | blocks.full).all():
-            for schedule in PipelineSchedule:
-                if skips_checkpointing(self._problem.job, schedule):
-                    bounds[self._configurations.pipeline_schedule == schedule] = np.inf
         return bounds[asked]
 
     def memory_bounds(
@@ -201,7 +198,9 @@ class Pricing:
         for part in np.array_split(by_price, -(-len(indices) // ROWS_AT_ONCE)):
             if with_fills:
                 self._add_fills(asked[part])
-            bounds[part] = self._screened(asked[part], limits[part])
+            is_kept = self._skips_checkpointing(asked[part])
+            for choices, rows in ((self._choices, part[~is_kept]), (self._kept, part[is_kept])):
+                bounds[rows] = self._screened(asked[rows], limits[rows], choices)
         return bounds
 
     def _add_fills(self, part: Integers) -> None:
@@ -210,21 +209,22 @@ class Pricing:
         if len(unknown):
             self.quick_bounds(unknown.tolist())
 
-    def _screened(self, part: Integers, limits: Floats) -> Floats:
-        """Return bounds with memory of a block of configurations."""
+    def _screened(self, part: Integers, limits: Floats, choices: LayerChoices | None) -> Floats:
+        """Return bounds with memory of a block of configurations, inf without any choices."""
+        if choices is None or not len(part):
+            return np.full(len(part), np.inf)
         apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
 
         def seconds_of(needed: Integers) -> tuple[tuple[SpentSheet, ...], Integers]:
             prices, places = np.unique(self._price_of[part[needed]], return_inverse=True)
-            return self._each_kind.spent(self._price_first[prices], self._choices), places
+            return self._each_kind.spent(self._price_first[prices], choices), places
 
         return memory_bounds(
-            self._each_kind.held(self._bytes_first[apart], self._choices),
+            self._each_kind.held(self._bytes_first[apart], choices),
             picked(self._fine, self._shape_of[part], rows),
             seconds_of=seconds_of,
             fills=np.nan_to_num(self._fills[part]),
             limits=limits,
-            refused=self._refused(part),
         )
 
     def leanest(self, indices: Sequence[int]) -> dict[int, int]:
@@ -307,8 +307,7 @@ class Pricing:
 
     def instance_of_choices(self, index: int, allowed: Booleans, ends: Booleans) -> Instance | None:
         """Return the same with some choices of blocks and of the ends, [choices], None without."""
-        own = self._allowed(index)
-        allowed = allowed if own is None else allowed & own
+        allowed = allowed & self._allowed(index)
         if not allowed.any() or not ends.any():
             return None
         return self._made(index, allowed=allowed, allowed_ends=ends)
@@ -329,21 +328,16 @@ class Pricing:
             compared=compared,
         )
 
-    def _allowed(self, index: int) -> Booleans | None:
-        """Return which block choices the schedule is searched with, [choices], None if all."""
-        schedule = PipelineSchedule(self._configurations.pipeline_schedule[index])
-        if not skips_checkpointing(self._problem.job, schedule):
-            return None
-        return ~(self._choices.blocks.selective | self._choices.blocks.full)
+    def _allowed(self, index: int) -> Booleans:
+        """Return which block choices the schedule is searched with, [choices]."""
+        checkpointing = self._choices.blocks.selective | self._choices.blocks.full
+        return ~(checkpointing & self._skips_checkpointing(np.array([index])))
 
-    def _refused(self, part: Integers) -> Booleans:
-        """Return which block choices are not searched under the schedules, [choices, rows]."""
-        blocks, job = self._choices.blocks, self._problem.job
-        checkpointing = blocks.selective | blocks.full
-        schedules = self._configurations.pipeline_schedule[part]
-        refusing = [str(s) for s in PipelineSchedule if skips_checkpointing(job, s)]
-        refused: Booleans = np.isin(schedules, refusing) & checkpointing[:, None]
-        return refused
+    def _skips_checkpointing(self, part: Integers) -> Booleans:
+        """Return which configurations are searched without checkpointed blocks, [part]."""
+        job = self._problem.job
+        skipping = [str(each) for each in PipelineSchedule if skips_checkpointing(job, each)]
+        return np.isin(self._configurations.pipeline_schedule[part], skipping)
 
     def _quick_block(self, part: Integers) -> tuple[Floats, Floats]:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)

@@ -19,35 +19,25 @@ def few_numbers(numbers: np.random.Generator, *shape: int) -> Floats:
     return found
 
 
-def refusals(numbers: np.random.Generator) -> np.ndarray:
-    """Some choices of some rows, but never the first one."""
-    refused = numbers.random((CHOICES, ROWS)) < 0.2
-    refused[0] = False
-    return refused if numbers.integers(0, 2) else np.zeros_like(refused)
-
-
 def ranks_on(devices: np.ndarray, rows: np.ndarray) -> Ranks:
     """Ranks of which only the place in the tables and the kind of device matter."""
     fields = dict.fromkeys(Ranks.__slots__, np.zeros((1, 1)))
     return Ranks(**{**fields, "devices": devices, "table_rows": rows})
 
 
-def test_the_least_price_is_that_of_all_choices_that_are_not_refused() -> None:
+def test_the_least_price_is_that_of_all_choices() -> None:
     for seed in SEEDS:
         numbers = np.random.default_rng(seed)
         groups = 1 if numbers.integers(0, 2) else GROUPS
         cost = few_numbers(numbers, CHOICES, groups, ROWS)
         memory = few_numbers(numbers, CHOICES, GROUPS, ROWS)
-        refused = refusals(numbers)
         grid = numbers.integers(0, 3, (GRID, ROWS)).astype(float)
-        found = Options.of(Plain(values=cost), Plain(values=memory), refused).least(grid)
-        alone = Options.lone(Plain(values=cost), refused).least(grid)
+        found = Options.of(Plain(values=cost), Plain(values=memory)).least(grid)
         for i, g, row in np.ndindex(GRID, GROUPS, ROWS):
-            left = [c for c in range(CHOICES) if not refused[c, row]]
-            own = g % groups
-            priced = [cost[c, own, row] + grid[i, row] * memory[c, g, row] for c in left]
+            priced = [
+                cost[c, g % groups, row] + grid[i, row] * memory[c, g, row] for c in range(CHOICES)
+            ]
             assert found[i, g, row] == min(priced), f"seed {seed}"
-            assert alone[i, own, row] == min(cost[c, own, row] for c in left), f"seed {seed}"
 
 
 def test_what_grows_with_a_rank_is_compared_at_all_prices_and_ranks() -> None:
@@ -61,13 +51,13 @@ def test_what_grows_with_a_rank_is_compared_at_all_prices_and_ranks() -> None:
         base = [few_numbers(numbers, CHOICES, PRICES) for _ in range(devices)]
         slope = [few_numbers(numbers, CHOICES, PRICES) for _ in range(devices)]
         times = numbers.integers(0, 4, (GROUPS, ROWS)).astype(float)
-        refused = refusals(numbers)
         column = Linear(base=base, slope=slope, times=times, ranks=ranks)
-        found = Options.lone(column, refused).least(np.zeros((1, ROWS)))
+        nothing = Plain(values=np.zeros((CHOICES, GROUPS, ROWS)))
+        found = Options.of(column, nothing).least(np.zeros((1, ROWS)))
         for g, row in np.ndindex(GROUPS, ROWS):
             device, price = ranks.devices[g, row], ranks.table_rows[row]
             each = base[device][:, price] + times[g, row] * slope[device][:, price]
-            assert found[0, g, row] == each[~refused[:, row]].min(), f"seed {seed}"
+            assert found[0, g, row] == each.min(), f"seed {seed}"
 
 
 def test_of_equal_choices_one_stays_and_beaten_ones_go() -> None:
