@@ -154,6 +154,9 @@ def _fused_attention(run: MeasuredRun, program: Program, assumptions: list[Assum
     """
     if run.attention_kernel is not None:
         return run.attention_kernel != "unfused"
+    if program.asks_for_fusion:
+        assumptions.append(Assumption.ATTENTION_NOT_ASKED_FOR)
+        return False
     if run.flash_attention is None and "attention core" in (run.recompute_detail or ""):
         assumptions.append(Assumption.ATTENTION_UNFUSED)
         return False

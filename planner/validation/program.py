@@ -38,9 +38,11 @@ OF_MEGATRON = AdapterRecipe(rank=16, targets=AdapterTargets.ATTENTION)
 class Program:
     """One program, found by words of its name. What is `None` is as its stack usually has it.
 
-    `configured` programs run under DeepSpeed where that is configured. `own_end_groups`: FSDP
-    shards embedding and head as groups of their own, and not with its root. `whole_logits`: every
-    tensor-parallel rank gathers them for its loss, `split_logits`: none does, whatever its stack.
+    `configured` programs run under DeepSpeed where that is configured. `asks_for_fusion`: its fused
+    attention is a choice of its own, which flash attention in a row does not say.
+    `own_end_groups`: FSDP shards embedding and head as groups of their own, and not with its root.
+    `whole_logits`: every tensor-parallel rank gathers them for its loss, `split_logits`: none does,
+    whatever its stack.
     `shards_alone`: it splits no layer. `interleaves`: its recipes of dense models do, as far as
     layers go. `checkpoints`: its models run every block again unless told otherwise.
     `varied_lengths`: it pads a batch to the longest of its sequences. `narrow_adapters`: they have
@@ -53,6 +55,7 @@ class Program:
     stack: Stack | None
     configured: bool = False
     fused_attention: bool = True
+    asks_for_fusion: bool = False
     softmax: Softmax | None = None
     fused_elementwise: bool | None = None
     flash_attention_generation: int | None = None
@@ -244,6 +247,21 @@ _PROGRAMS = (
     _nvidia_bert(r"\bdle\b.*dlperf", reads_all_rows=True),
     _nvidia_bert(r"\bdle\b"),
     _named(r"fsdp|\bddp\b|accelerate|lightning", Stack.TORCH, shards_alone=True),
+    # Transformer Engine in JAX fuses attention where NVTE_FUSED_ATTN=1 asks, which neither Pax's
+    # scripts nor its containers do; else it fuses the softmax alone. Source: TransformerEngine
+    # `jax/flax/transformer.py` (`core_attention`; 0 by default until v2.9); NVIDIA/JAX-Toolbox
+    # `rosetta/Dockerfile.pax`, `.github/container/patches/praxis/PR-36.patch` (a causal mask)
+    _named(
+        r"(\bpax\b|paxml).*transformer engine",
+        None,
+        fused_attention=False,
+        asks_for_fusion=True,
+        softmax=Softmax.KERNEL,
+        fused_elementwise=True,
+        launches=False,
+        stage_buffers=False,
+        checkpoints=True,
+    ),
     # praxis `layers/transformers.py` and paxml `tasks/lm/model_params.py` (`CHECKPOINT_POLICY =
     # SAVE_NOTHING`): models of repeated layers run each again
     _named(

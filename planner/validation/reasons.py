@@ -37,6 +37,9 @@ class Assumption(StrEnum):
 
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
     ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, as the framework's default is"
+    ATTENTION_NOT_ASKED_FOR = (
+        "attention's kernel not stated: its softmax alone is fused, unless the program is asked"
+    )
     ATTENTION_CUDNN = "cuDNN's attention: at the rates of the stack's usual kernels"
     DISPATCH_ALLGATHER = "tokens gathered on all expert-parallel ranks: priced as all-to-all"
     RECOMPUTE_NONE = "recomputation not stated: none"

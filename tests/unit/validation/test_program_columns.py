@@ -9,7 +9,7 @@ import pytest
 from planner.importers.models import read_model
 from planner.importers.training.config import Setting
 from planner.importers.training.files import config_from_fields
-from planner.schema.job import Adapters, AdapterTargets
+from planner.schema.job import Adapters, AdapterTargets, Softmax
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import Case, case_of
 from planner.validation.reasons import Assumption
@@ -37,6 +37,22 @@ def test_models_of_pax_run_blocks_again_unless_a_row_says_otherwise(
     chosen = {group.activation_checkpointing for group in stage.layers}
     assert chosen == {ActivationCheckpointing(expected)}
     assert (Assumption.RECOMPUTE_FULL in found.assumptions) == (expected == "full")
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel", "fused", "softmax"),
+    [
+        ("Paxml JAX/XLA + Transformer Engine", None, False, Softmax.KERNEL),
+        ("Paxml JAX/XLA + Transformer Engine", "cudnn", True, None),
+        ("Paxml JAX/XLA", None, True, None),
+    ],
+)
+def test_transformer_engine_in_pax_fuses_attention_where_its_kernel_is_named(
+    framework: str, kernel: str | None, *, fused: bool, softmax: Softmax | None
+) -> None:
+    found = case(framework, flash_attention=True, attention_kernel=kernel)
+    assert (found.job.fused_attention, found.job.softmax) == (fused, softmax)
+    assert (Assumption.ATTENTION_NOT_ASKED_FOR in found.assumptions) == (not fused)
 
 
 @pytest.mark.parametrize(("mode", "narrow"), [("PURE", True), ("DEFAULT", False)])
