@@ -42,6 +42,7 @@ _KERNELS_MORE = {Softmax.MASKED: 1, Softmax.STEPS: 2, Softmax.WIDE_STEPS: 2, Sof
 _DROPOUT_KERNELS = 3
 _FOLLOWING = ("expert_", "shared_", "ffn_")  # products that follow attention and routing
 _WIDE_BYTES = 4
+_MASK_BYTES = 1.0
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
 # A launch that waits for its kernel over one that does not. BLOOM's grids under
@@ -79,6 +80,8 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     attention_forward, attention_backward = attention_seconds(layer, setting)
     elementwise = _elementwise_seconds(layer, setting)
     steps_forward, steps_backward = _step_seconds(layer, setting)
+    dropped = _dropout_seconds(layer, setting)
+    steps_forward, steps_backward = steps_forward + dropped, steps_backward + dropped
     casts_forward, casts_backward = cast_seconds(layer, setting)
     forward = products.forward + attention_forward + elementwise + steps_forward + casts_forward
     backward = (
@@ -289,6 +292,22 @@ def _step_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Float
     moved_bytes = element_bytes * setting.stack.elementwise_ratio * layer_tokens(layer, setting)
     each = moved_bytes / setting.tensor / setting.hardware.memory_bytes_per_second
     return steps.forward * each, steps.backward * each
+
+
+def _dropout_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what dropout of a block's rows adds each way; that of scores is attention's.
+
+    A kernel of plain torch reads and writes the row, and writes a mask of one byte; backward reads
+    gradient and mask, and writes. Where the residual's sum drops it, rates of kernels inside a step
+    were chosen on runs that do so.
+    Source: torch `native_dropout`.
+    """
+    if not (setting.job.dropout and setting.unfused):
+        return np.zeros_like(setting.tokens)
+    spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
+    elements = layer_tokens(layer, setting) * layer.activations.none.masks / spread
+    moved = 2.0 * setting.compute_bytes * setting.stack.elementwise_ratio + _MASK_BYTES
+    return elements * moved / setting.hardware.memory_bytes_per_second
 
 
 def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Setting) -> Floats:
