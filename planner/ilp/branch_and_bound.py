@@ -730,6 +730,7 @@ class Branching:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     unsettled: float = float("inf")
     cutter: Cutter = field(init=False)
+    _dived: set[tuple[int, ...]] = field(default_factory=set)
     _effort: Effort = field(default_factory=Effort)
     _found: Assignment | None = None
 
@@ -962,9 +963,26 @@ class Branching:
         counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
         return self._take(path, counts, tries=CUTS_TRIED)
 
+    def _dive(self, region: Region, path: Sequence[int]) -> None:
+        """Look for a plan whose ranks hold the loads that set a bound, unless that was done."""
+        if region.is_certain() or tuple(path) in self._dived:
+            return
+        self._dived.add(tuple(path))
+        only = [np.zeros(len(mask), dtype=bool) for mask in region.allowed]
+        for mask, load in zip(only, path, strict=True):
+            mask[load] = True
+        certain = replace(region, allowed=tuple(only), packed=None).narrowed(
+            self.decomposition.steps, self.floors, fill_sum=self.fill_sum, limit=self.limit
+        )
+        is_empty = certain.box.is_empty() or not all(mask.any() for mask in certain.allowed)
+        if not is_empty and not self.cutter.is_never(self._held(path)):
+            self._effort.spend(UNITS_PER_LOOK)
+            self._bounded(certain)
+
     def _split(self, region: Region, packed: Packed) -> None:
         """Put the parts of a region back; what cannot be split is left unsettled."""
         path = self.decomposition.best(packed.bounded)
+        self._dive(region, path)
         repeats = self.decomposition.instance.repeat_count
         parts = split(
             region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit

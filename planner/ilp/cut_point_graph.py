@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import combinations_with_replacement, pairwise, product
 from math import comb, prod
 from typing import Any
 
@@ -68,11 +68,18 @@ from planner.ilp.settings import (
     CELLS_AT_ONCE,
     CUTS_TRIED,
     CUTS_TRIED_FIRST,
+    GUESSES_MOST,
     MOVE_CELLS,
     ROUNDING,
     WALK_CELLS,
 )
-from planner.ilp.stage_loads import Load, everywhere, load_weights
+from planner.ilp.stage_loads import (
+    Load,
+    everywhere,
+    load_weights,
+    parts_of_loads,
+    segments_of,
+)
 from planner.ilp.stage_patterns import Columns
 
 
@@ -428,6 +435,78 @@ def moves_by_sums(
         if sum(len(one.load) for one in found) > most:
             raise TooManyError
     return ended(found, np.flatnonzero(states == totals @ weights))
+
+
+def moves_by_segments(
+    instance: Instance, loads: Sequence[Sequence[Load]], *, most: float
+) -> list[Moves]:
+    """Return the same where it is guessed in which virtual stages the segments of the chain end.
+
+    A segment has kinds of layers that no other has, as a vision tower beside its decoder. Virtual
+    stages between the ends of two segments hold layers of the latter alone: what ranks hold of each
+    goes with one guess, which they share.
+
+    Raises:
+        TooManyError: if there are more than `most` in all, or too many to be looked at.
+    """
+    segments, stages = segments_of(instance), len(instance.holders)
+    count = len(segments)
+    guesses = comb(stages + count - 2, count - 1)
+    if count == 1 or guesses * instance.stage_count > GUESSES_MOST:
+        return moves_by_sums(instance, loads, most=most)
+    inside = [parts_of_loads(instance, segments, own) for own in loads]
+    found: list[list[Moves]] = []
+    for ends in combinations_with_replacement(range(stages), count - 1):
+        places = _places(instance, inside, (*ends, stages - 1))
+        if not all(map(len, places)):
+            continue
+        some = [[own[at] for at in kept] for own, kept in zip(loads, places, strict=True)]
+        moves = moves_by_sums(instance, some, most=most)
+        most -= sum(len(one.load) for one in moves)
+        found.append(
+            [replace(one, load=kept[one.load]) for one, kept in zip(moves, places, strict=True)]
+        )
+    return _side_by_side([moves for moves in found if len(moves[-1].load)], len(loads))
+
+
+def _places(
+    instance: Instance, inside: Sequence[Sequence[Booleans]], ends: Sequence[int]
+) -> list[Integers]:
+    """Return the places of each rank's loads where segments end in given virtual stages.
+
+    `inside` says by rank and segment in how many parts loads may hold it, [parts, loads].
+    """
+    holders = np.array(instance.holders)
+    masks = [np.ones(own[0].shape[1], dtype=bool) for own in inside]
+    before = -1
+    for segment, end in enumerate(ends):
+        sure = np.bincount(holders[min(before + 1, end) : end + 1], minlength=instance.stage_count)
+        other = int(holders[before]) if 0 <= before < end else -1
+        for rank, own in enumerate(inside):
+            number = int(sure[rank])
+            may = own[segment][number]
+            masks[rank] &= may | own[segment][number + 1] if rank == other else may
+        before = end
+    return [np.flatnonzero(mask) for mask in masks]
+
+
+def _side_by_side(parts: Sequence[Sequence[Moves]], rank_count: int) -> list[Moves]:
+    """Return moves that have nothing but the first state and the last in common."""
+    nothing = np.zeros(0, dtype=np.int64)
+    found, starts = [], [0] * len(parts)
+    for rank in range(rank_count):
+        sizes = [int(one[rank].after.max()) + 1 for one in parts]
+        ends = np.cumsum([0, *sizes])[:-1].tolist() if rank + 1 < rank_count else [0] * len(parts)
+        own = [(one[rank], *at) for one, *at in zip(parts, starts, ends, strict=True)]
+        found.append(
+            Moves(
+                before=np.concatenate([nothing, *(one.before + at for one, at, _ in own)]),
+                after=np.concatenate([nothing, *(one.after + at for one, _, at in own)]),
+                load=np.concatenate([nothing, *(one.load for one, _, _ in own)]),
+            )
+        )
+        starts = ends
+    return found
 
 
 def least_costs(instance: Instance) -> Floats:
@@ -998,7 +1077,7 @@ def _moves(
     by_chunks = moves_by_chunks(instance, windows, loads)
     if by_chunks is not None:
         return by_chunks
-    return moves_by_sums(instance, loads, most=sums_most)
+    return moves_by_segments(instance, loads, most=sums_most)
 
 
 def _step(moves: Moves) -> Step:

@@ -102,6 +102,8 @@ PATTERN_UNITS_PER_PAIR = 0.0005
 
 # --- loads and cut points ---
 
+GUESSES_MOST = 4000
+"""Of the virtual stages in which segments of a chain end, for all ranks together."""
 MOVE_CELLS = 10_000_000
 WALK_CELLS = 1_000_000
 CELLS_AT_ONCE = 1 << 18

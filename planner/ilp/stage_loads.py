@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from planner.cost.configuration import Integers
+from planner.cost.configuration import Booleans, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import Windows
+from planner.ilp.settings import FEW_KEPT, WALK_CELLS
 
 
 def load_weights(instance: Instance) -> Integers:
@@ -69,7 +71,8 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[Integers
     """Return the loads within the windows of the kinds and of their sum that cuts can leave."""
     free = list(instance.free_kinds)
     found: list[Integers] = []
-    total = 0
+    total, number = 0, len(instance.holders) // instance.stage_count
+    parts = _codes_of_parts(_layer_codes(instance), int(windows.most.max()), number)[-1]
     for rank in range(instance.stage_count):
         held = _held_within(instance, windows, rank, most)
         if held is None:
@@ -78,6 +81,7 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[Integers
         inside = (held >= windows.sure[rank, free]) & (held <= windows.room[rank, free])
         enough = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
         own = held[inside.all(axis=1) & enough]
+        own = own[_are_of(own @ load_weights(instance), parts)]
         total += len(own)
         if total > most:
             return None
@@ -95,6 +99,76 @@ def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> 
     grid = np.stack([side.ravel() for side in np.meshgrid(*ranges, indexing="ij")], axis=1)
     within: Integers = grid[grid.sum(axis=1) <= windows.most[rank]]
     return within
+
+
+def segments_of(instance: Instance) -> list[tuple[int, int]]:
+    """Return the shortest parts of the chain that share no kind of blocks, from and to a place."""
+    kinds = instance.block_kinds.tolist()
+    last = {kind: place + 1 for place, kind in enumerate(kinds)}
+    starts, end = list[int](), 0
+    for place, kind in enumerate(kinds):
+        if place == end:
+            starts.append(place)
+        end = max(end, last[kind])
+    return list(pairwise([*starts, len(kinds)]))
+
+
+def parts_of_loads(
+    instance: Instance, segments: Sequence[tuple[int, int]], loads: Sequence[Load]
+) -> list[Booleans]:
+    """Return which loads may hold so many parts of a segment, by segment [parts, loads].
+
+    There is one number of parts more than a rank has.
+    """
+    layers = _layer_codes(instance)
+    weights, most = load_weights(instance), len(instance.holders) // instance.stage_count + 1
+    held = np.array(loads, dtype=np.int64).reshape(len(loads), -1)[:, : len(weights)]
+    found = []
+    for start, end in segments:
+        own = np.isin(weights, layers[start:end])
+        codes, longest = held @ (weights * own), int(held[:, own].sum(axis=1).max(initial=0))
+        parts = _codes_of_parts(layers[start:end], longest, most)
+        found.append(np.stack([_are_of(codes, each) for each in parts]))
+    return found
+
+
+def _layer_codes(instance: Instance) -> tuple[int, ...]:
+    """Return the code of each block of the chain."""
+    weights = np.zeros(len(instance.kinds), dtype=np.int64)
+    weights[list(instance.free_kinds)] = load_weights(instance)
+    return tuple(weights[instance.block_kinds].tolist())
+
+
+def _are_of(codes: Integers, some: Integers | None) -> Booleans:
+    """Return which codes are among some, all of those that hold a layer if these are too many."""
+    return np.asarray(codes > 0 if some is None else np.isin(codes, some))
+
+
+@lru_cache(maxsize=FEW_KEPT)
+def _codes_of_parts(layers: tuple[int, ...], longest: int, most: int) -> list[Integers | None]:
+    """Return the codes of what 0 to `most` parts of a chain hold together, by their number.
+
+    All hold `longest` blocks at the most; `layers` are the codes of its blocks. None where
+    there are too many.
+    """
+    sums = np.cumsum((0, *layers))
+    places = np.arange(len(sums))
+    length = places[None, :] - places[:, None]
+    inside = (length > 0) & (length <= longest)
+    part, first = np.unique((sums[None, :] - sums[:, None])[inside], return_index=True)
+    blocks = length[inside][first]
+    found: list[Integers | None] = [np.zeros(1, dtype=np.int64)]
+    held = np.zeros(1, dtype=np.int64)
+    for _ in range(most):
+        before = found[-1]
+        if before is None or len(before) * len(part) > WALK_CELLS:
+            found.append(None)
+            continue
+        fits = held[:, None] + blocks[None, :] <= longest
+        together, first = np.unique((before[:, None] + part[None, :])[fits], return_index=True)
+        held = (held[:, None] + blocks[None, :])[fits][first]
+        found.append(together)
+    return found
 
 
 def _virtual_room(instance: Instance, rank: int) -> Integers:

@@ -15,6 +15,7 @@ from planner.ilp.cut_point_graph import (
     cuts_with_loads,
     edged_moves_by_chunks,
     is_never_cut,
+    moves_by_segments,
     steps_along,
     steps_of,
 )
@@ -211,3 +212,37 @@ def test_loads_that_no_cuts_leave_to_the_ranks_are_known(seed: int) -> None:
         wanted = tuple(tuple(load) for load in moved)
         assert not is_never_cut(instance, held)
         assert is_never_cut(instance, wanted) == (wanted not in real)
+
+
+def ways_by_segments(instance: Instance) -> set[tuple[Load, ...]]:
+    """What ranks hold along all ways where the ends of segments are guessed."""
+    loads = loads_of(instance, everything(instance), most=10_000)
+    assert loads is not None
+    steps = steps_along(moves_by_segments(instance, loads, most=100_000))
+    assert steps is not None
+    return set(loads_of_all_ways(steps, loads))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_way_to_cut_the_chain_is_lost_where_the_ends_of_segments_are_guessed(seed: int) -> None:
+    instance = a_random_instance(seed)
+    assert ways_by_segments(instance) >= loads_of_all_cuts(instance)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ways_through_runs_of_one_kind_each_are_those_to_cut_the_chain(seed: int) -> None:
+    numbers = np.random.default_rng(seed)
+    ranks = tuple(range(int(numbers.integers(2, 5))))
+    holders = ranks + ranks[::-1] if numbers.integers(2) else ranks * int(numbers.integers(2, 4))
+    runs = numbers.integers(1, 7, size=int(numbers.integers(2, 4))).tolist()
+    runs[0] += max(len(holders) - sum(runs), 0)
+    instance = an_instance(holders, [kind for kind, count in enumerate(runs) for _ in range(count)])
+    assert ways_by_segments(instance) == loads_of_all_cuts(instance)
+
+
+def test_ranks_in_turns_hold_about_as_many_parts_of_a_segment() -> None:
+    instance = an_instance((0, 1) * 3, [0] * 6 + [1] * 6)
+    loads: list[list[Load]] = [[(1, 5), (3, 3)], [(5, 1), (3, 3)]]
+    steps = steps_along(moves_by_segments(instance, loads, most=100))
+    assert steps is not None
+    assert set(loads_of_all_ways(steps, loads)) == {((3, 3), (3, 3))}
