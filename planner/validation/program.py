@@ -304,7 +304,9 @@ _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
 # of mlcommons/training_results_v5.1, `NVIDIA/benchmarks/llama31_8b/implementations/nemo` and
 # `NVIDIA/benchmarks/llama31_405b/implementations/tyche_ngpu512_ngc25.09_nemo`;
 # `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`); karpathy/minGPT `mingpt/model.py`
-# (`NewGELU`, `attn_pdrop`)
+# (`NewGELU`, `attn_pdrop`). FlagPerf's PaddleNLP is on Paddle 2.5.1 of July 2023 (`README.md`), and
+# Paddle's fork of flash attention has the second generation since August (its pull request 12); its
+# GPT drops out (`training/benchmarks/gpt3_6.7B/paddle/config/_base.py`)
 _BY_CONFIGURATION = (
     _named(
         r"(?i)\bmingpt\b",
@@ -321,6 +323,13 @@ _BY_CONFIGURATION = (
     ),
     _named(r"\bconfig_[\w-]*tp\d+pp\d+", Stack.MEGATRON, narrow_gradients=True),
     _named(r"\bfoundation-model-stack/fms-fsdp\b", Stack.TORCH, narrow_gradients=True),
+    _named(
+        r"\bFlagPerf\b.*-paddle/",
+        None,
+        flash_attention_generation=1,
+        drops_out=True,
+        stage_buffers=False,
+    ),
 )
 # How states are sharded, in words of one stack alone, where no program is named
 _SHARDING = (

@@ -9,7 +9,7 @@ import pytest
 from planner.importers.models import read_model
 from planner.importers.training.config import Setting
 from planner.importers.training.files import config_from_fields
-from planner.schema.job import Adapters, AdapterTargets, Softmax
+from planner.schema.job import Adapters, AdapterTargets, Softmax, Stack
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import Case, case_of
 from planner.validation.reasons import Assumption
@@ -53,6 +53,27 @@ def test_transformer_engine_in_pax_fuses_attention_where_its_kernel_is_named(
     found = case(framework, flash_attention=True, attention_kernel=kernel)
     assert (found.job.fused_attention, found.job.softmax) == (fused, softmax)
     assert (Assumption.ATTENTION_NOT_ASKED_FOR in found.assumptions) == (not fused)
+
+
+@pytest.mark.parametrize(
+    ("source", "activation", "generation", "drops"),
+    [
+        (
+            "FlagOpen/FlagPerf training/nvidia/gpt3_6.7B-paddle/README.md@1b5a030398",
+            "gelu",
+            1,
+            True,
+        ),
+        ("FlagOpen/FlagPerf training/nvidia/llama1_7B-paddle/README.md", "swiglu", 1, False),
+        ("FlagOpen/FlagPerf training/nvidia/llama1_7B-other/README.md", "gelu", None, False),
+    ],
+)
+def test_flagperf_runs_paddles_first_flash_attention_and_drops_out_in_gpt(
+    source: str, activation: str, generation: int | None, *, drops: bool
+) -> None:
+    found = case("PaddleNLP", source=source, activation=activation)
+    assert {one.job.stack for one in (found, *found.others)} == set(Stack)
+    assert (found.job.flash_attention_generation, found.job.dropout) == (generation, drops)
 
 
 @pytest.mark.parametrize(("mode", "narrow"), [("PURE", True), ("DEFAULT", False)])
