@@ -595,6 +595,7 @@ def _under(rank: PricedRank, within: _Ceiling, at: Reduced, *, gap: float) -> Pa
         repeats=repeats,
         own_pace=own.pace,
         own_end=own.end,
+        host_worth=rank.rank.host_worth,
     )
     return patterns_of_load(
         _columns(rank, at),
@@ -922,8 +923,9 @@ class Branching:
         ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
         counts_by_kind = tuple(np.split(every[:, :width], ends, axis=1))
         assignment = Assignment(counts=counts_by_kind, cuts=cuts)
-        evaluation = evaluate(instance, assignment)
-        if not fits(instance, evaluation):
+        origin = instance.origin or instance
+        evaluation = evaluate(origin, assignment)
+        if not fits(origin, evaluation):
             return False
         if evaluation.step_seconds < self.limit:
             self.limit, self._found = evaluation.step_seconds, assignment

@@ -90,7 +90,9 @@ class Instance:
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
     order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same. Blocks
     behind which a cut costs the same are of one class: `classes` is the chain's order of these as
-    (class, blocks), None where classes are the kinds.
+    (class, blocks), None where classes are the kinds. Where host bytes are priced
+    (`with_host_priced`) memory and capacities are of device bytes + `host_worth` [stages] x host
+    bytes, and `origin` is the instance as it was.
     """
 
     repeat_count: float
@@ -106,6 +108,8 @@ class Instance:
     chain: tuple[tuple[int, int], ...]
     extras: CutExtras | None = None
     classes: tuple[tuple[int, int], ...] | None = None
+    host_worth: Floats | None = None
+    origin: Instance | None = None
 
     @property
     def stage_count(self) -> int:
@@ -290,6 +294,28 @@ def fits(instance: Instance, evaluation: Evaluation) -> bool:
     return bool(
         (evaluation.memory_bytes <= instance.capacity_bytes).all()
         and (evaluation.host_bytes <= instance.host_capacity_bytes).all()
+    )
+
+
+def with_host_priced(instance: Instance, ratio: float) -> Instance:
+    """Return the instance with one limit of device and host bytes together for each rank.
+
+    With a ratio of 1 all of the host's memory is worth as much as all of the device's. Plans that
+    keep both limits keep this one: bounds of its plans are bounds of the instance's (a surrogate
+    constraint, Glover 1968, doi:10.1287/opre.16.4.741).
+    """
+    host = instance.host_capacity_bytes
+    room = np.maximum(instance.capacity_bytes - instance.stage_bytes, 0.0)
+    worth = ratio * room / np.maximum(host, 1.0)
+    return replace(
+        instance,
+        kinds=tuple(
+            replace(kind, memory=kind.memory + worth[:, None] * kind.host)
+            for kind in instance.kinds
+        ),
+        capacity_bytes=instance.capacity_bytes + worth * host,
+        host_worth=worth,
+        origin=instance,
     )
 
 

@@ -64,11 +64,12 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
-from planner.ilp.instance import Instance, Kind
+from planner.ilp.instance import Instance, Kind, with_host_priced
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
     FINE_ROUNDING,
+    HOST_RATIOS,
     MEMORY_PRICES,
     ROUNDING,
     TIGHTENING_PROGRESS,
@@ -478,6 +479,26 @@ def objective_bounds(
         repeated_pace=instance.repeat_count * levels_of(pace_chain(instance)).least_level(),
         largest_end=float(instance.stage_end.mean()) + ends / instance.stage_count,
     )
+
+
+def host_priced(instance: Instance) -> Instance:
+    """Return the instance with host bytes priced as raises its bound most, itself where none does.
+
+    Bounds are of device bytes alone otherwise, below which all that is offloaded costs next to
+    nothing.
+    """
+    most = sum(kind.count * kind.host.max(axis=1) for kind in instance.kinds)
+    if (most <= instance.host_capacity_bytes).all():
+        return instance
+    best, found = objective_bounds(instance), instance
+    for ratio in HOST_RATIOS:
+        priced = with_host_priced(instance, ratio)
+        bounds = objective_bounds(priced)
+        if best is None or bounds is None:
+            return priced
+        if bounds.step_seconds() > best.step_seconds() * (1.0 + TIGHTENING_PROGRESS):
+            best, found = bounds, priced
+    return found
 
 
 def _least_end(instance: Instance, k: int) -> float:

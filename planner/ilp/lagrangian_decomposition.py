@@ -127,11 +127,11 @@ def _quiet() -> highspy.Highs:
 class Outline:
     """The columns of a rank in the order of their transients, and what limits are about.
 
-    `limited` [3, columns] are pace, end and both, which caps limit besides memory; `least` are the
-    least bytes, host bytes, pace, end and both of a layer, each [kinds, thresholds], 0 where a kind
-    has no such choice. `corners` are by kind the columns that may be corners of its hull at any
-    weights of fill, pace and end, with their bytes. `is_never_negative` says that no choice has a
-    fill, a pace or an end below 0.
+    `limited` [limits, columns] are pace, end and both, which caps limit besides memory, and device
+    bytes where host bytes are priced; `least` are the least bytes, host bytes and these of a layer,
+    each [kinds, thresholds], 0 where a kind has no such choice. `corners` are by kind the columns
+    that may be corners of its hull at any weights of fill, pace and end, with their bytes.
+    `is_never_negative` says that no choice has a fill, a pace or an end below 0.
     """
 
     frame: Frame
@@ -141,10 +141,12 @@ class Outline:
     is_never_negative: bool
 
     @staticmethod
-    def of(columns: Columns, repeats: float) -> Outline:
+    def of(columns: Columns, repeats: float, host_worth: float) -> Outline:
         """Return the outline of a rank's columns."""
         frame = Frame.of(columns.kind, columns.transient)
         limited = np.stack([columns.pace, columns.end, repeats * columns.pace + columns.end])
+        if host_worth > 0.0:
+            limited = np.vstack([limited, columns.device(host_worth)])
         least = [frame.least(each) for each in (columns.memory, columns.host, *limited)]
         return Outline(
             frame=frame,
@@ -152,7 +154,7 @@ class Outline:
             least=tuple(np.where(np.isfinite(each), each, 0.0) for each in least),
             corners=tuple(_corners(columns, own) for own in frame.members),
             is_never_negative=bool(
-                columns.fill.min(initial=0.0) >= 0.0 and limited.min(initial=0.0) >= 0.0
+                columns.fill.min(initial=0.0) >= 0.0 and limited[:3].min(initial=0.0) >= 0.0
             ),
         )
 
@@ -188,7 +190,8 @@ class Rank:
 
     `places` [columns] are those of the choices among all of the instance's side by side, with the
     edges behind them; `held` [loads, kinds] has the pinned layers and the edges too; `own` is what
-    the rank costs by itself. `packed` is what is known of the packings of loads, by what they hold.
+    the rank costs by itself. `host_worth` is that of the instance. `packed` is what is known of the
+    packings of loads, by what they hold.
     """
 
     columns: Columns
@@ -198,13 +201,14 @@ class Rank:
     repeats: float
     capacity: float
     host: float
+    host_worth: float = 0.0
     packed: dict[tuple[int, ...], Packed] = field(default_factory=dict, compare=False)
     known_outline: Outline | None = field(default=None, compare=False)
 
     @cached_property
     def outline(self) -> Outline:
         """Return what its choices have in common, which ranks with other loads share."""
-        return self.known_outline or Outline.of(self.columns, self.repeats)
+        return self.known_outline or Outline.of(self.columns, self.repeats, self.host_worth)
 
     def with_loads(self, places: Integers) -> Rank:
         """Return the rank with some of its loads alone."""
@@ -246,6 +250,7 @@ def rank_of(
         repeats=instance.repeat_count,
         capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
         host=float(instance.host_capacity_bytes[rank]),
+        host_worth=0.0 if instance.host_worth is None else float(instance.host_worth[rank]),
     )
 
 
@@ -465,11 +470,14 @@ class Roster:
         return bounds
 
     def _ceilings(self, within: Caps) -> Floats:
-        """Return the most that layers have of pace, end and both, [ranks, 3]."""
+        """Return the most that layers have of what is limited besides memory, [ranks, limits]."""
         _, pace, end = self._own
-        return np.stack(
-            [within.pace - pace, within.end - end, within.both - self._repeats * pace - end], axis=1
-        )
+        most = [within.pace - pace, within.end - end, within.both - self._repeats * pace - end]
+        if any(rank.host_worth > 0.0 for rank in self.ranks):
+            most.append(
+                np.array([rank.capacity - rank.host_worth * rank.host for rank in self.ranks])
+            )
+        return np.stack(most, axis=1)
 
     @cached_property
     def _shape(self) -> tuple[int, int, int]:
@@ -564,8 +572,9 @@ class Roster:
 
     @cached_property
     def _lightest(self) -> list[Floats]:
-        """Return the least bytes, host bytes, pace, end and both, each [loads, transients]."""
-        found = [np.zeros((len(self._whose), self._shape[2])) for _ in range(5)]
+        """Return the least bytes, host bytes and what else is limited, [loads, transients] each."""
+        count = max((len(rank.outline.least) for rank in self.ranks), default=0)
+        found = [np.zeros((len(self._whose), self._shape[2])) for _ in range(count)]
         for rank, held, loads in zip(self.ranks, self._held, self._loads, strict=True):
             for values, least in zip(found, rank.outline.least, strict=True):
                 values[loads, : least.shape[1]] = held[:, : len(least)] @ least

@@ -36,7 +36,7 @@ from planner.ilp.formulation import Moments
 from planner.ilp.frontier import Frontier, Queue, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
-from planner.ilp.lagrangian_bound import objective_bounds, reduction
+from planner.ilp.lagrangian_bound import host_priced, objective_bounds, reduction
 from planner.ilp.milp import (
     Optimum,
     SolverName,
@@ -525,7 +525,8 @@ def _solve(state: State, index: int) -> None:
 def _branching(state: State, index: int, instance: Instance, limit: float) -> Branching | None:
     """Return what is left of a configuration's branching, None where it can say no more.
 
-    Where cuts differ and there are too many loads, they are at the least that they add.
+    Where cuts differ and there are too many loads, they are at the least that they add. Where a
+    first turn did not do, host bytes are priced too if that raises the bound.
     """
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
@@ -534,6 +535,10 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
         is_whole = begun is not None and begun.limit >= limit
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
         state.branchings[index] = found or relaxed_branching_of(instance, cutoff_seconds=limit)
+    elif state.turns[index] == 1 and state.branchings.get(index) is not None:
+        priced = host_priced(instance)
+        found = None if priced is instance else branching_of(priced, cutoff_seconds=limit)
+        state.branchings[index] = found or state.branchings[index]
     return state.branchings.get(index)
 
 

@@ -87,6 +87,8 @@ TIGHTENING_PROGRESS = 1e-4
 HEURISTIC_ROUNDS = 16
 LEAN_TRANSIENTS = 8
 """Limits of transients under which choices are tried where nothing fits otherwise."""
+HOST_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""What all of a host's memory may be worth beside all of a device's in one limit for both."""
 LEAN_CUT_RATIOS = (0.0, 0.25, 1.0, 4.0)
 """What all of a host's memory is worth beside all of a device's, where cuts are to need little."""
 

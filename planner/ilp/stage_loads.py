@@ -217,6 +217,7 @@ def placed(instance: Instance, places: Integers) -> Instance:
         stage_bytes=held,
         extras=None,
         classes=None,
+        origin=None if instance.origin is None else placed(instance.origin, places),
     )
 
 

@@ -107,6 +107,10 @@ class Columns:
     transient: Floats
     host: Floats
 
+    def device(self, host_worth: float) -> Floats:
+        """Return the bytes on the device alone, where those of the host are priced, [columns]."""
+        return np.asarray(self.memory - host_worth * self.host)
+
     def taken(self, places: Integers) -> Columns:
         """Return some of the columns."""
         return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
@@ -126,6 +130,7 @@ class Ceilings:
     """What a rank may reach at most; `memory_price` is of a byte left free, `gap` of a pattern.
 
     `both` bounds repeats x pace + end; `own_pace`, `own_end` are the rank's without any layer.
+    Where host bytes have a worth, the `capacity` is for both.
     """
 
     gap: float
@@ -138,11 +143,25 @@ class Ceilings:
     repeats: float
     own_pace: float
     own_end: float
+    host_worth: float = 0.0
+
+    @property
+    def device(self) -> float:
+        """Return the most bytes on the device alone."""
+        return self.capacity - self.host_worth * self.host
+
+    def taken(self, columns: Columns) -> Floats:
+        """Return what layers have of what is limited besides memory, [limits, columns]."""
+        both = self.repeats * columns.pace + columns.end
+        taken = [columns.host, columns.pace, columns.end, both]
+        return np.stack([*taken, *([columns.device(self.host_worth)] if self.host_worth else [])])
 
     def limits(self) -> Floats:
-        """Return the most that layers have of host bytes, pace, end and both, with rounding."""
+        """Return the most that layers have of these, with rounding, [limits]."""
         both = self.both - self.repeats * self.own_pace - self.own_end
         most = np.array([self.host, self.pace - self.own_pace, self.end - self.own_end, both])
+        if self.host_worth:
+            most = np.append(most, self.device)
         return np.asarray(most + FINE_ROUNDING * np.abs(most))
 
 
@@ -414,9 +433,9 @@ class LayerSets:
             self.keep(self._cheapest())
             return
         first = _COMPARED + len(self.own.compared)
-        hosted = np.arange(first, first + min(len(self._limits), 1))
+        limited = np.arange(first, first + len(self._limits))
         kinds = np.arange(first + len(self._limits), self.rows.shape[1])
-        measures = self.rows[:, [*range(_COMPARED, first), _MEMORY, *hosted, *kinds]].T
+        measures = self.rows[:, [*range(_COMPARED, first), _MEMORY, *limited, *kinds]].T
         order = np.lexsort(measures[::-1])
         self.keep(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
 
@@ -521,14 +540,13 @@ def patterns_of_load(
     bases = _bases(columns, held)
     if bases is None:
         return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
-    both = ceilings.repeats * columns.pace + columns.end
     own = Enumeration(
         kind=columns.kind,
         reduced=columns.reduced,
         most=columns.most,
         memory=columns.memory,
         compared=np.stack([columns.fill, columns.pace, columns.end]),
-        taken=np.stack([columns.host, columns.pace, columns.end, both]),
+        taken=ceilings.taken(columns),
         limits=ceilings.limits(),
         held=held,
         room=ceilings.capacity,
@@ -567,6 +585,7 @@ def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Pattern
         counts=counts,
     )
     kept = (memory <= ceilings.capacity) & (whole @ columns.host <= ceilings.host)
+    kept &= whole @ columns.device(ceilings.host_worth) <= ceilings.device
     kept &= (found.pace <= ceilings.pace) & (found.end <= ceilings.end)
     kept &= ceilings.repeats * found.pace + found.end <= ceilings.both
     return found.taken(np.flatnonzero(kept & (excess <= ceilings.gap)))
