@@ -40,11 +40,14 @@ class CollectiveProfile(Part):
 class LevelProfile(Part):
     """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e).
 
-    `collectives` are those with numbers of their own, by name.
+    `collectives` are those with numbers of their own, by name. Where no switch joins a node's
+    devices, `links` says how many of its links a device has to others of an aligned group of so
+    many, of the device that has the fewest: {2: 1, 4: 3, 8: 7} of a full mesh.
     """
 
     name: str
     device_count: Annotated[int, Field(ge=1)] | None
+    links: dict[int, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     bandwidth_gb_per_second: Annotated[float, Field(gt=0)]
     latency_us: Annotated[float, Field(ge=0)]
     norm_exponent: Annotated[float, Field(gt=0, le=1)]
@@ -58,7 +61,8 @@ class Level:
     """A network level in SI; `device_count` is the size of one domain, at last the cluster's.
 
     `collectives` are levels that stand in for this one for the collectives that they are named by,
-    their bandwidth as a ratio of this one's.
+    their bandwidth as a ratio of this one's. `shares` are pairs of ranks of a group, ascending, and
+    the share of the bandwidth that links within it have; none where a switch joins all.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Level:
     norm_exponent: float
     all_reduce_bandwidth_ratio: float
     collectives: tuple[OwnCollective, ...] = ()
+    shares: tuple[tuple[int, float], ...] = ()
 
     def of(self, kind: Collective) -> Level:
         """Return the level as the collective `kind` finds it."""
@@ -127,6 +132,7 @@ def kind_levels(
             norm_exponent=level.norm_exponent,
             all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
             collectives=tuple(_own(kind, one, level) for kind, one in level.collectives.items()),
+            shares=_shares(level, node),
         )
         for level, count in zip(profile, _profiled_domains(profile, node), strict=True)
     )
@@ -145,6 +151,14 @@ def _profiled_domains(profile: Sequence[LevelProfile], devices_per_node: int) ->
     within = [n for n in counts if n is not None and n <= NODE_DOMAIN_LIMIT]
     widest = max(within, default=None)
     return [max(n, devices_per_node) if n is not None and n == widest else n for n in counts]
+
+
+def _shares(level: LevelProfile, devices_per_node: int) -> tuple[tuple[int, float], ...]:
+    """Return the shares of a mesh; a node of more devices than it has joins them by switches."""
+    if not level.links or devices_per_node > max(level.links):
+        return ()
+    every = level.links[max(level.links)]
+    return tuple((ranks, count / every) for ranks, count in sorted(level.links.items()))
 
 
 def _own(kind: Collective, one: CollectiveProfile, level: LevelProfile) -> OwnCollective:

@@ -20,6 +20,9 @@ is that of the outermost level that takes part.
 
 Source: bus factors as in nccl-tests `PERFORMANCE.md`; the p-norm is fitted on measured NCCL tables;
 that k parts take log2(k) steps is assumed, as for trees.
+
+Where links join devices and no switch, a group has those within it alone: `Level.shares` of the
+bandwidth, in between as on a line. A group of ranks with others between counts as an aligned one.
 """
 
 from __future__ import annotations
@@ -266,7 +269,7 @@ class Group:
         slowest, latency, exponent = np.zeros(shape), np.zeros(shape), np.ones(shape)
         for level, before, inside in parts:
             joins = inside > before
-            over_level = (n - before) / n / level.bandwidth_bytes_per_second
+            over_level = (n - before) / n / _bandwidth_among(level, inside)
             domains = np.maximum(n / before, 1.0)
             distinct = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
             over_level = over_level * np.where(before > 1.0, distinct, 1.0)
@@ -296,8 +299,16 @@ class Group:
 def send_seconds(message: Floats, level: Level) -> Floats:
     """Return seconds of one message over one link of `level`; an empty one takes no time."""
     latency = np.where(message > 0.0, level.latency_seconds / 3.0, 0.0)
-    transfer = message / level.bandwidth_bytes_per_second
+    transfer = message / _bandwidth_among(level, 2.0)
     return PNorm.of(latency, np.asarray(level.norm_exponent)).seconds(transfer)
+
+
+def _bandwidth_among(level: Level, rank_count: Floats | float) -> Floats:
+    """Return the bytes a second of each of so many ranks in one domain of `level`."""
+    if not level.shares:
+        return np.asarray(level.bandwidth_bytes_per_second)
+    counts, shares = zip(*level.shares, strict=True)
+    return np.asarray(level.bandwidth_bytes_per_second * np.interp(rank_count, counts, shares))
 
 
 def _path(parts: Sequence[_Part], *, reduces: bool) -> _Path:
@@ -307,7 +318,7 @@ def _path(parts: Sequence[_Part], *, reduces: bool) -> _Path:
     latency, exponent = np.zeros(shape), np.ones(shape)
     for level, before, inside in parts:
         joins = inside > before
-        own = level.bandwidth_bytes_per_second * before
+        own = _bandwidth_among(level, inside) * before
         if reduces:
             ratio = level.all_reduce_bandwidth_ratio
             own = own * np.where(inside >= _SWITCH_RANKS_LEAST, ratio, min(ratio, 1.0))

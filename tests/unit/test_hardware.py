@@ -13,6 +13,7 @@ from planner.hardware import (
     stack_profile,
 )
 from planner.hardware_profiles import in_situ_efficiency
+from planner.importers.clusters import cluster_from_short_form
 from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
@@ -314,3 +315,22 @@ def test_a_device_of_ones_own_that_is_like_none_is_refused(
     with pytest.raises(InputError) as refused:
         own_kind(**fields)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("device", "node", "shares"),
+    [
+        ("v100-sxm2-32gb", 8, ((2, 1 / 6), (4, 4 / 6), (8, 1.0))),
+        ("v100-sxm2-32gb", 4, ((2, 1 / 6), (4, 4 / 6), (8, 1.0))),
+        ("v100-sxm2-32gb", 16, ()),
+        ("mi300x-192gb", 8, ((2, 1 / 7), (4, 3 / 7), (8, 1.0))),
+        ("h100-sxm5-80gb", 8, ()),
+    ],
+)
+def test_devices_that_no_switch_joins_have_the_links_within_a_group(
+    device: str, node: int, shares: tuple[tuple[int, float], ...]
+) -> None:
+    """Of six links of a V100 and seven of an MI300X; sixteen V100 are joined by switches."""
+    (kind,) = cluster_hardware(cluster_from_short_form(f"2x{node}x{device}")).kinds
+    assert kind.levels[0].shares == shares
+    assert kind.levels[-1].shares == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,23 @@ def test_all_gather_moves_what_the_others_hold() -> None:
 def test_all_reduce_moves_twice_what_an_all_gather_moves() -> None:
     seconds = all_reduce_seconds(8e9, rank_count=8.0, stride=1.0, levels=NODE_AND_CLUSTER)
     assert float(seconds) == pytest.approx(0.14)
+
+
+@pytest.mark.parametrize(
+    ("domain", "ranks", "links"),
+    [(8, 2.0, 1.0), (8, 4.0, 4.0), (8, 8.0, 6.0), (6, 3.0, 2.5)],
+)
+def test_a_group_in_a_mesh_has_the_links_between_its_own_ranks(
+    domain: int, ranks: float, links: float
+) -> None:
+    """Six links of 20 GB/s, of which pairs have one and four ranks four; three are between."""
+    mesh = replace(a_level(domain, 120.0), shares=((2, 1 / 6), (4, 4 / 6), (8, 1.0)))
+    levels = (mesh, NODE_AND_CLUSTER[1])
+    moved = (ranks - 1) / ranks * 8.0  # GB
+    for kind in (all_gather_seconds, all_to_all_seconds):
+        seconds = kind(8e9, rank_count=ranks, stride=1.0, levels=levels)
+        assert float(seconds) == pytest.approx(moved / (20.0 * links))
+    assert float(send_recv_seconds(8e9, distance=1.0, levels=levels)) == pytest.approx(8.0 / 20.0)
 
 
 def test_a_group_of_one_takes_no_time() -> None:
