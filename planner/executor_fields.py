@@ -56,6 +56,8 @@ OF_NO_PROGRAM = frozenset(
         "varied_lengths",
     }
 )
+# What its DTensors do, whether a job says so or leaves it open
+_AS_IT_IS = {"copied_rows": True, "overlapped_tensor_parallel": False}
 # What the script's own model, loss and optimizer do.
 OF_THE_SCRIPT = frozenset(
     {
@@ -100,5 +102,5 @@ def _stated(job: Job, names: Collection[str]) -> Iterator[str]:
     """Yield each of these fields that has not its default, with its value."""
     for name in sorted(names):
         value = getattr(job, name)
-        if value is not None and value != Job.model_fields[name].default:
+        if value not in (None, Job.model_fields[name].default, _AS_IT_IS.get(name)):
             yield f"{name} {str(value).lower() if isinstance(value, bool) else value}"

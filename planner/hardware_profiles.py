@@ -186,6 +186,8 @@ class StackProfile(Part):
     where the optimizer's states do.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
+    `overlaps_tensor_parallel`: collectives of tensor parallelism run beside products.
+    `copies_rows`: rows that are gathered and scattered along the sequence are copied once more.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `whole_buckets` are of gradients that are reduced whole (ZeRO-0), `sharded_buckets` of those
@@ -219,7 +221,8 @@ class StackProfile(Part):
     gradients_follow_parameters: bool = False
     copies_gathered: bool
     autocasts: bool
-    tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
+    overlaps_tensor_parallel: bool
+    copies_rows: bool
     activations: ActivationProfile
     casts: CastProfile
     model_states: ModelStates

@@ -35,6 +35,10 @@ from planner.workload.layer import AttentionCore, LayerWorkload
 Role = Literal["embedding", "block", "head"]
 
 _MERGED_BYTES = 12.0
+# Of tensor parallelism's collectives, where they run beside products. Fitted on runs of Megatron,
+# whose recipes have `--tp-comm-overlap`; five pairs of torchtitan's runs with and without its
+# asynchronous tensor parallelism ask for 0.07 to 0.53, 0.29 in the mean (docs/predicted-time.md).
+_OVERLAPPED_RATIO = 0.3
 _COUNT_BYTES = 8.0  # of how many rows go to an expert
 _CHOSEN_BYTES = 8.0  # of which expert a token passes
 # Operators of an exchange beyond those of experts that are all here, by torch 2.13's dispatcher:
@@ -68,9 +72,9 @@ def model_parallel_seconds(
     merges does not; exchanging heads hides under nothing, since attention waits for it.
     """
     own = layer_tokens(layer, setting) * layer.hidden_size
-    rounds, once = _tensor_rounds(layer, role, setting), _tensor_round_seconds(own, setting)
-    tensor = rounds * once
-    read = _source_round_seconds(layer, setting)
+    rounds, once = _tensor_rounds(layer, role, setting), _round(own, setting)
+    tensor = rounds * once.forward
+    sources = _source_rounds(layer, setting)
     ring, heads = _exchange_seconds(layer, setting)
     hidden = setting.overlap.hidden_ratio * attention_seconds
     merge, merge_gradients = _merge_seconds(layer, setting)
@@ -79,15 +83,17 @@ def model_parallel_seconds(
     routes, route_gradients = _route_seconds(layer, setting)
     with_counts = expert + counts + forward_host + routes
     again = layer.again
-    rounds_again = 0.0 if again is None else again.tensor_rounds * once
+    rounds_again = 0.0 if again is None else again.tensor_rounds * once.forward
     experts_again = with_counts if again is not None and again.experts else 0.0
-    products_again = not setting.core_alone_runs_again
-    gathers_again = np.where(setting.sequence_parallel & products_again, 0.5, 0.0)
+    gathered_again = 0.0 if setting.core_alone_runs_again else once.gathered
     return ModelParallelSeconds(
-        tensor_forward=tensor + read if role == "embedding" else tensor,
-        tensor_backward=tensor + (0.0 if role == "embedding" else read) + rounds_again,
-        tensor_recompute_full=tensor if setting.recomputes_all else tensor - _last(layer) * once,
-        tensor_recompute_selective=tensor * gathers_again,
+        tensor_forward=tensor + (sources[0] if role == "embedding" else 0.0),
+        tensor_backward=rounds * once.backward
+        + (0.0 if role == "embedding" else sources[1])
+        + rounds_again,
+        tensor_recompute_full=tensor
+        - (0.0 if setting.recomputes_all else _last(layer) * once.scattered),
+        tensor_recompute_selective=rounds * gathered_again,
         context_forward=np.where(
             setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0) + merge
         ),
@@ -162,26 +168,79 @@ def _last(layer: LayerWorkload) -> int:
     return sum(gemm.ends_block and gemm.split == "inner" for gemm in layer.gemms)
 
 
-def _source_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return the exposed seconds of reducing once what belongs to other parts' tokens."""
-    elements = np.zeros_like(setting.tokens)
-    for source in layer.sources:
-        elements = elements + source_tokens(source, setting) * source.reduced_width
-    return _tensor_round_seconds(elements, setting) if layer.sources else elements
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Round:
+    """Exposed seconds of reducing a tensor once, [configurations, 1].
+
+    Under sequence parallelism rows are gathered before a product, and sums scattered after the next
+    one; `summed` are scattered in backward. Else all of it is one all_reduce, and nothing gathered.
+    """
+
+    gathered: Floats
+    scattered: Floats
+    summed: Floats
+
+    @property
+    def forward(self) -> Floats:
+        return self.gathered + self.scattered
+
+    @property
+    def backward(self) -> Floats:
+        return self.gathered + self.summed
 
 
-def _tensor_round_seconds(elements: Floats, setting: Setting) -> Floats:
-    """Return the exposed seconds of one all_reduce of `elements`, such as [tokens, hidden].
+def _round(elements: Floats, setting: Setting) -> _Round:
+    """Return the exposed seconds of a round of `elements`, such as [tokens, hidden], n bytes.
 
-    Under sequence parallel an all_gather and a reduce_scatter take its place; where products keep
-    what they read in 8 bits, it is gathered in 8.
+    Where products keep what they read in 8 bits, it is gathered in 8. Where rows are copied beside,
+    memory moves
+
+        gather    2 n where b > 1    2 n / t beside products
+        scatter   2 n                n + n / t
+
+    with b sequences in a micro-batch and t ranks. Collectives join and divide the first dimension
+    of [batch, sequence, hidden] alone: a copy joins what they bring along the second, and one
+    divides what they take, each of which reads n and writes n. One sequence's rows are in order as
+    they come (torch since 2.11). Beside products, in pieces, a rank copies its own n / t for others
+    to read, and reads n of partial sums to write n / t. Inputs' gradients are sums over several
+    products, which torch does not scatter in pieces.
+
+    Source: torch 2.13 `distributed/_functional_collectives.py` (`all_gather_single`,
+    `reduce_scatter_single`), `_utils.py` (`_maybe_view_chunk_cat`),
+    `distributed/_symmetric_memory/__init__.py` (`_pipelined_multi_all_gather_and_consume`,
+    `_fused_matmul_reduce_scatter_impl`), `_inductor/fx_passes/micro_pipeline_tp.py`
+    (`_find_producer_matmul`).
     """
     message, group = elements * setting.compute_bytes, setting.groups.tensor
-    reduce, gather = group.all_reduce(message), group.all_gather(message)
-    scatter = group.reduce_scatter(message)
+    split, beside = setting.sequence_parallel, setting.overlaps_tensor_parallel
+    copied = np.where(setting.copies_rows, message / setting.hardware.memory_bytes_per_second, 0.0)
+    exposed = np.where(beside, 1.0 - _OVERLAPPED_RATIO, 1.0)
     narrow = 0.5 if setting.product_input_bytes == 1 else 1.0
-    seconds = np.where(setting.sequence_parallel, narrow * gather + scatter, reduce)
-    return seconds * (1.0 - setting.stack.tensor_parallel_overlap_ratio)
+    joins = np.where(beside, 2.0 / setting.tensor, 2.0 * (setting.micro_batch_size > 1.0))
+    divides = np.where(beside, 1.0 + 1.0 / setting.tensor, 2.0)
+    scatter = group.reduce_scatter(message)
+    scattered = np.where(
+        split, exposed * scatter + divides * copied, exposed * group.all_reduce(message)
+    )
+    in_pieces = ~split | setting.stack.overlaps_tensor_parallel
+    return _Round(
+        gathered=np.where(
+            split, exposed * narrow * group.all_gather(message) + joins * copied, 0.0
+        ),
+        scattered=scattered,
+        summed=np.where(in_pieces, scattered, scatter + 2.0 * copied),
+    )
+
+
+def _source_rounds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return the exposed seconds of reducing what belongs to other parts' tokens, each way."""
+    elements = np.zeros_like(setting.tokens)
+    if not layer.sources:
+        return elements, elements
+    for source in layer.sources:
+        elements = elements + source_tokens(source, setting) * source.reduced_width
+    once = _round(elements, setting)
+    return once.forward, once.backward
 
 
 def _exchange_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:

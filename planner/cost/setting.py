@@ -443,6 +443,26 @@ class Setting:
         return self.stack.syncs_under_compute if own is None else own
 
     @property
+    def overlaps_tensor_parallel(self) -> Booleans:
+        """Return whether collectives of tensor parallelism run beside products.
+
+        Without sequence parallelism no option does that, but Megatron reduces inputs' gradients
+        beside products of weights' gradients by itself. Nothing copies beside a CPU's products.
+        """
+        if self.host_is_device:
+            return np.zeros_like(self.sequence_parallel)
+        own, usual = self.job.overlapped_tensor_parallel, self.stack.overlaps_tensor_parallel
+        split = usual if own is None else own
+        return np.where(self.sequence_parallel, split, usual and own is not False)
+
+    @property
+    def copies_rows(self) -> Booleans:
+        """Return whether rows that are gathered and scattered are copied once more."""
+        own = self.job.copied_rows
+        copies = self.stack.copies_rows if own is None else own
+        return self.sequence_parallel & (self.tensor > 1.0) & copies
+
+    @property
     def expert_load_ratio(self) -> Floats:
         """Return the rows of the fullest rank's experts over their mean.
 

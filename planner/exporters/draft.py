@@ -68,6 +68,12 @@ class Draft:
         return kept is ActivationCheckpointing.FULL
 
     @property
+    def overlaps_tensor_parallel(self) -> bool:
+        """Return whether the job asks for collectives beside products, which need split rows."""
+        split = self.strategy.sequence_parallel and self.strategy.tensor_parallel_degree > 1
+        return split and self.plan.job.resolved.overlapped_tensor_parallel is True
+
+    @property
     def shares_states(self) -> bool:
         """Return whether more than one rank has the same states and could shard them."""
         return self.strategy.shard_degree * self.strategy.context_parallel_degree > 1

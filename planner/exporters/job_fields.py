@@ -33,9 +33,9 @@ _USUAL = frozenset({"global_batch_size", "precision"})
 _CLIPPED = _USUAL | {"gradient_clipping"}
 _TRAINED = _CLIPPED | {"adapters", "optimizer", "tensor_float_32"}
 WRITTEN: dict[str, frozenset[str]] = {
-    "torchtitan": _USUAL | {"states_in_16_bits"},
-    "torchtitan-0.2": _USUAL | {"states_in_16_bits"},
-    "megatron-lm": _USUAL | {"dropout", "gradients_in_16_bits"},
+    "torchtitan": _USUAL | {"overlapped_tensor_parallel", "states_in_16_bits"},
+    "torchtitan-0.2": _USUAL | {"overlapped_tensor_parallel", "states_in_16_bits"},
+    "megatron-lm": _USUAL | {"dropout", "gradients_in_16_bits", "overlapped_tensor_parallel"},
     "megatron-bridge": _USUAL | {"dropout"},
     "deepspeed": _CLIPPED | {"offload_to"},
     "accelerate": _USUAL,
@@ -50,7 +50,7 @@ WRITTEN: dict[str, frozenset[str]] = {
     "verl-megatron": _CLIPPED | {"dropout", "gradients_in_16_bits"},
     "nemo-rl": _CLIPPED | {"adapters"},
     "nemo-rl-megatron": _CLIPPED | {"adapters", "dropout", "gradients_in_16_bits"},
-    "nanotron": _CLIPPED | {"states_in_16_bits"},
+    "nanotron": _CLIPPED | {"overlapped_tensor_parallel", "states_in_16_bits"},
     "maxtext": _CLIPPED | {"states_in_16_bits"},
 }
 # Programs that train all parameters of a model, whatever their files say.

@@ -127,6 +127,8 @@ def _degrees(draft: Draft) -> list[list[str]]:
     ]
     if strategy.sequence_parallel:
         words.append(["--sequence-parallel"])
+    if draft.overlaps_tensor_parallel:
+        words.append(["--tp-comm-overlap"])
     pattern = hybrid_pattern(draft)
     if pattern is not None:
         words.append(["--hybrid-layer-pattern", f"'{pattern}'"])

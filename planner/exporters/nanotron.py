@@ -91,6 +91,7 @@ def _fields(draft: Draft) -> Fields:
             "context_parallel_size": strategy.context_parallel_degree,
             "pp_engine": "afab" if gpipe else "1f1b",
             "tp_mode": "REDUCE_SCATTER" if strategy.sequence_parallel else "ALL_REDUCE",
+            **({"tp_linear_async_communication": True} if draft.overlaps_tensor_parallel else {}),
             "recompute_layer": draft.recomputes_blocks,
         },
         "tokens": {

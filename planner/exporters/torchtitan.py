@@ -80,7 +80,9 @@ def parallelism_fields(draft: Draft, *, legacy: bool) -> dict[str, Value]:
     if not legacy:
         split = strategy.sequence_parallel or strategy.tensor_parallel_degree == 1
         fields["enable_sequence_parallel"] = split
-    elif strategy.expert_parallel_degree > 1:
+    elif draft.overlaps_tensor_parallel:
+        fields["enable_async_tensor_parallel"] = True
+    if legacy and strategy.expert_parallel_degree > 1:
         split_degree = strategy.expert_tensor_parallel_degree or strategy.tensor_parallel_degree
         fields["expert_tensor_parallel_degree"] = split_degree
     if strategy.pipeline_parallel_degree > 1:
@@ -149,6 +151,7 @@ def _python(draft: Draft) -> str:
         training=_arguments(training),
         parallelism=_arguments(parallelism),
         checkpointing=_CHECKPOINTING[checkpointing_of(strategy)],
+        compiled=_COMPILED if draft.overlaps_tensor_parallel else "",
     )
 
 
@@ -191,9 +194,12 @@ def plan() -> Trainer.Config:
     config.parallelism = replace(
         config.parallelism,{parallelism}
     )
-    config.activation_checkpoint = {checkpointing}
+    config.activation_checkpoint = {checkpointing}{compiled}
     return config
 '''
+# Asynchronous tensor parallelism is a pass of the compiler.
+_COMPILED = """
+    config.compile = replace(config.compile, enable=True, enable_async_tensor_parallel=True)"""
 
 
 def _toml(draft: Draft) -> str:
@@ -205,6 +211,8 @@ def _toml(draft: Draft) -> str:
     }
     if mode == "selective":
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
+    if draft.overlaps_tensor_parallel:
+        sections["compile"] = {"enable": True}
     lines = [f"# Plan {draft.plan.id} for torchtitan up to 0.2.2."]
     lines += [f"# Not as planned: {loss}." for loss in draft.losses]
     for name, fields in sections.items():

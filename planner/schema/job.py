@@ -369,6 +369,12 @@ class Job(Document):
     FlashAttention's, 1 to 3; without it fused attention is the stack's usual.
     `deduplicated_dispatch`: a token crosses to a node once for all its experts there, and not once
     for each.
+    `overlapped_tensor_parallel`: collectives of tensor parallelism run beside the products that
+    they feed and follow, in pieces (torch's asynchronous tensor parallelism, Megatron's
+    `--tp-comm-overlap`); false: none of them does; without it, as the stack usually has it.
+    `copied_rows`: under sequence parallelism rows are copied once more where they are gathered or
+    scattered, as by DTensors of [batch, sequence, hidden], and not where the sequence comes first;
+    without it, as the stack has it.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     `tensor_float_32`: products in fp32 run on tensor cores, which read 10 of 23 bits (TF32), as
     torch does where it is asked to, and not otherwise.
@@ -414,6 +420,8 @@ class Job(Document):
     regathered_rows: Flag = False
     flash_attention_generation: Annotated[int, Field(ge=1, le=3)] | None = None
     deduplicated_dispatch: Flag = False
+    overlapped_tensor_parallel: Flag | None = later(None)
+    copied_rows: Flag | None = later(None)
     row_scaled_fp8: Flag = False
     tensor_float_32: Flag = False
     states_in_16_bits: Flag = False

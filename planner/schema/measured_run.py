@@ -167,7 +167,9 @@ class ProgramColumns(_Columns):
     so that logits are never whole); `loss_chunk_count`: in how many chunks of tokens.
     `vocab_parallel_loss` false: tensor-parallel ranks hold whole logits. `master_weights` false:
     all states are in 16 bits. `gradient_overlap`: gradients that are reduced once a step are so
-    under backward; `gradient_reduction`: what ZeRO-1 reduces them by. `varied_lengths`: sequences
+    under backward; `gradient_reduction`: what ZeRO-1 reduces them by. `tensor_parallel_overlap`:
+    collectives of tensor parallelism run beside products; `copied_rows`: sequence parallelism
+    copies what it gathers and scatters. `varied_lengths`: sequences
     differ in length, up to `seq_len`. `masked_rows`: the head of a masked model reads the rows of
     masked tokens alone. `steps_in_backward`: each parameter is updated as soon as its gradient is
     there. `blocking_launches`: the host waits for each kernel. `configuration`: the path of the
@@ -186,6 +188,8 @@ class ProgramColumns(_Columns):
     master_weights: bool | None = None
     gradient_dtype: Annotated[Literal["fp32", "bf16", "fp16"] | None, _small] = None
     gradient_overlap: bool | None = None
+    tensor_parallel_overlap: bool | None = None
+    copied_rows: bool | None = None
     gradient_reduction: Annotated[Literal["reduce_scatter", "all_reduce"] | None, _small] = None
     dropout: bool | None = None
     varied_lengths: bool | None = None

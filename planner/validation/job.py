@@ -87,7 +87,11 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         varied_lengths=_stated_or(run.varied_lengths, program.varied_lengths),
         gradients_in_16_bits=_gradients_in_16_bits(run, program, precision),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
-        overlapped_gradients=_overlapped_gradients(run, program),
+        overlapped_gradients=_stated_first(run.gradient_overlap, program.overlapped_gradients),
+        overlapped_tensor_parallel=_stated_first(
+            run.tensor_parallel_overlap, program.overlapped_tensor_parallel
+        ),
+        copied_rows=_stated_first(run.copied_rows, program.copied_rows),
         summed_gradients=_summed_gradients(run, program),
         parameter_broadcasts=program.parameter_broadcasts,
         offloaded_gradients=True if run.offload_grads else None,
@@ -225,9 +229,9 @@ def _stated_or(stated: bool | None, usual: bool) -> bool:
     return usual if stated is None else stated
 
 
-def _overlapped_gradients(run: MeasuredRun, program: Program) -> bool | None:
-    """Return whether backward hides gradients; `None`: as the stack usually has it."""
-    return program.overlapped_gradients if run.gradient_overlap is None else run.gradient_overlap
+def _stated_first(stated: bool | None, usual: bool | None) -> bool | None:
+    """Return what a row states, else its program's way; `None`: as the stack usually has it."""
+    return usual if stated is None else stated
 
 
 def _summed_gradients(run: MeasuredRun, program: Program) -> bool:

@@ -65,6 +65,8 @@ class Program:
     narrow_gradients: bool = False
     narrow_states: bool = False
     overlapped_gradients: bool | None = None
+    overlapped_tensor_parallel: bool | None = None
+    copied_rows: bool | None = None
     whole_logits: bool = False
     split_logits: bool = False
     parameter_broadcasts: bool = False
@@ -182,6 +184,16 @@ _PROGRAMS = (
     # `Megatron-LM-v1.1.5-3D_parallelism/megatron/arguments.py`, `model/{gpt2_model,transformer}.py`
     _named(r"megatron-lm v1\.1\b", Stack.DEEPSPEED, drops_out=True, softmax=Softmax.MASKED),
     _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
+    # Of 2021, before it reduced inputs' gradients beside products of weights' gradients
+    # (`async_tensor_model_parallel_allreduce` of `megatron/arguments.py` came later)
+    _named(
+        r"megatron-lm \(2021",
+        Stack.MEGATRON,
+        drops_out=True,
+        overlapped_gradients=False,
+        overlapped_tensor_parallel=False,
+        tensor_float_32=True,
+    ),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
     _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),
@@ -198,12 +210,14 @@ _PROGRAMS = (
     _named("megatron|mcore|primus", Stack.MEGATRON),
     # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
     # `config/parallelism_config.py` (`tp_recompute_allgather`),
-    # `parallel/pipeline_parallel/p2p.py`: receives into tensors of its own for each message
+    # `parallel/pipeline_parallel/p2p.py`: receives into tensors of its own for each message;
+    # `parallel/tensor_parallel/distributed_differentiable_primitives.py` (first dimension)
     _named(
         "nanotron",
         Stack.TORCH,
         fused_elementwise=True,
         regathered_rows=True,
+        copied_rows=False,
         stage_buffers=False,
     ),
     # llm-foundry `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); its published benchmarks are
@@ -227,7 +241,8 @@ _PROGRAMS = (
     # Aleph-Alpha/scaling `core/optimizer/` (gradients stay in the parameters' 16 bits;
     # `allreduce.py`: after backward they are summed whole, in 32 bits),
     # `transformer/model/layers/lm_head.py` (logits are gathered),
-    # `core/nn/parallel_module/communicator.py` (one buffer receives)
+    # `core/nn/parallel_module/communicator.py` (one buffer receives), `core/nn/linear/utils.py`
+    # (`_gather_along_sequence_dim`: as ranks' rows come)
     _named(
         r"aa-scaling|aleph",
         Stack.TORCH,
@@ -236,6 +251,7 @@ _PROGRAMS = (
         summed_gradients=True,
         whole_logits=True,
         stage_buffers=False,
+        copied_rows=False,
     ),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True, shards_alone=True),

@@ -32,6 +32,11 @@ _VARIABLES: dict[str, _Ways] = {
         (re.compile(r"\bflash_?attention_?(v?2)\b", re.IGNORECASE), "flash2"),
         (re.compile(r"\bflash_?attention_?(v?3)\b", re.IGNORECASE), "flash3"),
     ),
+    # Of Megatron without the option backward's are so all the same.
+    "tensor_parallel_overlap": (
+        (re.compile(r"\basync(hronous)? ?TP\b|\bTP_COMM_OVERLAP=(1|True)\b", re.IGNORECASE), True),
+        (re.compile(r"\bvanilla TP\b", re.IGNORECASE), False),
+    ),
     "gradient_reduction": ((re.compile(r"\bfp32 gradient all-?reduce\b"), "all_reduce"),),
     "dispatcher": (
         (re.compile(r"\bmoe_flex_dispatcher_backend=['\"]?(deepep|hybridep)\b"), "flex"),

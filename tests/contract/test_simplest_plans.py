@@ -53,12 +53,16 @@ def test_a_tolerance_that_a_deadline_cuts_is_claimed_no_wider():
 
 
 def test_a_wider_tolerance_has_no_more_techniques():
-    """Stages, ZeRO stages and checkpointing of a model that fills its devices."""
+    """Stages, ZeRO stages and checkpointing of a model that fills its devices.
+
+    Its program copies no rows: with copies, that no plan is simpler within 2 % is not proven.
+    """
     given = resolved_model("llama-3-8b"), resolved_cluster("8xa100-sxm4-40gb")
     counts = []
     for ratio in (0.0025, 0.01, 0.02, 0.05):
         limits = {"simplicity_ratio": ratio}
-        answer = plan(*given, Job(global_batch_size=128, sequence_length=4096, limits=limits))
+        asked = {"global_batch_size": 128, "sequence_length": 4096, "copied_rows": False}
+        answer = plan(*given, Job(**asked, limits=limits))
         assert answer.status == "planned"
         said = answer.certificate.simplicity
         assert answer.prediction.step_seconds.p50 <= said.fastest_step_seconds * (1.0 + ratio)

@@ -1,9 +1,8 @@
 """torchtitan on H100 with tensor parallelism over a node: tokens per second and GPU.
 
 https://github.com/pytorch/torchtitan/blob/b5bcd76c66/benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md
-(figures copied by hand): FSDP2 beside tensor parallelism of 8, compiled; the mean of what the table
-has with and without asynchronous tensor parallelism, which no row of measured runs can say. The two
-lie 9 to 16 % apart. Tolerance: 10 %.
+(figures copied by hand): FSDP2 beside tensor parallelism of 8, compiled, without asynchronous
+tensor parallelism and with it, which is 9 to 16 % faster. Tolerance: 10 %.
 """
 
 from __future__ import annotations
@@ -43,9 +42,13 @@ ROWS = (
 
 
 @pytest.mark.parametrize(("changes", "published"), ROWS)
-def test_throughput_lies_between_the_two_published_ones(
+def test_throughput_is_the_published_one_with_collectives_beside_products_and_without(
     changes: dict[str, object], published: tuple[float, float]
 ) -> None:
-    case = case_of(a_run(TORCHTITAN, **{**COMMON, **changes}))
-    predicted = case.price().tokens_per_second_per_device
-    assert predicted == pytest.approx(sum(published) / 2, rel=0.10)
+    predicted = [
+        case_of(a_run(TORCHTITAN, **{**COMMON, **changes, "tensor_parallel_overlap": overlapped}))
+        .price()
+        .tokens_per_second_per_device
+        for overlapped in (False, True)
+    ]
+    assert predicted == pytest.approx(list(published), rel=0.10)

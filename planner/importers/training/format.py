@@ -58,8 +58,6 @@ KNOWN_ANYWHERE = frozenset(
 UNPRICED_ANYWHERE: Mapping[str, str] = {
     "moe_shared_expert_overlap": "the shared expert is priced beside no exchange",
     "fp8_enable_fsdp_float8_all_gather": "weights are priced as gathered in 16 bits",
-    "tp_comm_overlap": "products and messages of tensor parallelism are priced one by one",
-    "ub_tp_comm_overlap": "products and messages of tensor parallelism are priced one by one",
     "use_precision_aware_optimizer": "its states are priced in 32 bits",
 }
 # Names that are told where they stand in a section whose keys are passed over otherwise.

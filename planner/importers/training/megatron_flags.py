@@ -70,6 +70,7 @@ SWITCHES = {
     "--fp16",
     "--use-distributed-optimizer",
     "--overlap-grad-reduce",
+    "--tp-comm-overlap",
     "--use-megatron-fsdp",
     "--use-torch-fsdp2",
     "--recompute-activations",

@@ -184,6 +184,10 @@ def kernels_of(words: Words) -> dict[str, Any]:
         job["fused_loss"] = compiled
     if words.text("attention") in _UNFUSED:
         job["fused_attention"] = False
+    if words.flag("overlapped_tensor_parallel"):
+        job["overlapped_tensor_parallel"] = True
+    if not words.flag("copied_rows", default=True):
+        job["copied_rows"] = False
     if words.get("clipping") is not None:
         job["gradient_clipping"] = bool(words.number("clipping"))
     return job

@@ -358,4 +358,16 @@ class _Reading:
         }
         if training.text("dtype") == "bfloat16":
             job["states_in_16_bits"] = True
+        if self._overlaps_tensor_parallel():
+            job["overlapped_tensor_parallel"] = True
         return job
+
+    def _overlaps_tensor_parallel(self) -> bool:
+        """Return whether the compiler runs collectives beside products, which nothing else does."""
+        name = "enable_async_tensor_parallel"
+        asked = [one for one in ("parallelism", "compile") if self.section(one).flag(name, False)]
+        if asked and not self._compiles_the_model():
+            self.assumptions.append(
+                f"{asked[0]}.{name} is priced as off: it needs a compiled model (compile.enable)"
+            )
+        return bool(asked) and self._compiles_the_model()

@@ -27,6 +27,7 @@ _AXES = (
     "expert_parallel_degree",
     "expert_tensor_parallel_degree",
     "module_fqns_per_model_part",
+    "enable_async_tensor_parallel",
 )
 _TRAINING = ("local_batch_size", "global_batch_size", "seq_len", "enable_cpu_offload")
 

@@ -67,6 +67,17 @@ def test_a_stack_that_has_a_kernel_and_a_device_that_lacks_one_gain_nothing_by_i
     assert names <= {"fused_linear_loss"}
 
 
+def test_tensor_parallelism_of_torch_would_gain_by_running_beside_products() -> None:
+    split = {"tensor_parallel_degree": 8, "sequence_parallel": True, "zero_stages": (3,)}
+    gains = {
+        name: gain.step_ratio
+        for gain in kernel_gains(planned("8xh100-sxm5-80gb", limits=split))
+        for name, _ in gain.fields[:1]
+        if len(gain.fields) == 1
+    }
+    assert gains["overlapped_tensor_parallel"] > 0.02
+
+
 def test_words_name_the_fields_and_what_they_save(on_hopper: Plan) -> None:
     """Each is a line of what `meshwright plan` prints."""
     lines = list(kernel_words(on_hopper))

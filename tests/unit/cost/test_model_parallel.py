@@ -30,7 +30,8 @@ TOKENS, HIDDEN, CHOSEN = 1_000_000, 1000, 4
 WHOLE = TOKENS * HIDDEN * 2  # bytes of [tokens, hidden] in bf16: 2 GB
 
 
-NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
+# Of exchanges alone, without what torch copies beside them
+NO_FLAGS: Mapping[str, Any] = MappingProxyType({"copied_rows": False})
 
 
 def a_setting(job: Mapping[str, Any] = NO_FLAGS, **degrees: Any) -> Setting:
@@ -102,6 +103,83 @@ def test_a_dense_block_reduces_twice(sequence_parallel: bool) -> None:
     """After attention and after the feed-forward."""
     priced = seconds(DENSE, tensor_parallel_degree=2, sequence_parallel=sequence_parallel)
     assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+
+
+# 0.86 x 3,350 GB/s, over which [tokens, hidden] passes once
+ONE_PASS = WHOLE / (0.86 * 3350e9)
+SPLIT_IN_TWO = {"tensor_parallel_degree": 2, "sequence_parallel": True}
+
+
+def rounds(job: Mapping[str, Any], **degrees: Any) -> ModelParallelSeconds:
+    """What a dense block of two ranks with split rows reduces."""
+    here = a_setting(job=job, **SPLIT_IN_TWO, **degrees)
+    return model_parallel_seconds(DENSE, "block", here, np.zeros((1, 1)))
+
+
+def test_rows_that_are_scattered_along_the_sequence_are_read_and_written_once_more() -> None:
+    """One sequence's gathered rows lie as they come; of several they are copied as well."""
+    one = rounds({})
+    assert one.tensor_forward.item() == pytest.approx(2 * (ONE_REDUCTION + 2 * ONE_PASS))
+    assert one.tensor_backward.item() == one.tensor_forward.item()
+    two = rounds({}, micro_batch_size=2)
+    assert two.tensor_forward.item() == pytest.approx(2 * 2 * (ONE_REDUCTION + 4 * ONE_PASS))
+
+
+@pytest.mark.parametrize("job", [{"stack": "megatron"}, {"stack": "deepspeed"}])
+def test_programs_whose_sequence_comes_first_copy_nothing(job: Mapping[str, Any]) -> None:
+    usual, copied = rounds(job), rounds({**job, "copied_rows": True})
+    assert usual == rounds({**job, "copied_rows": False})
+    assert copied.tensor_forward.item() > usual.tensor_forward.item()
+
+
+def test_whole_rows_are_not_copied() -> None:
+    """An all_reduce takes and brings them as they are."""
+    assert seconds(DENSE, tensor_parallel_degree=2) == model_parallel_seconds(
+        DENSE, "block", a_setting(job={}, tensor_parallel_degree=2), np.zeros((1, 1))
+    )
+
+
+def test_three_tenths_of_what_runs_beside_products_are_hidden() -> None:
+    """All of it in forward, and torch's gathers in backward, where scatters are of sums.
+
+    A rank copies its half for others, reads the parts of a sum and writes half of it: 1 and 1.5
+    passes in place of 2 for a scatter.
+    """
+    whole = rounds({"copied_rows": False, "overlapped_tensor_parallel": True})
+    assert whole.tensor_forward.item() == pytest.approx(2 * 0.7 * ONE_REDUCTION)
+    assert whole.tensor_backward.item() == pytest.approx(2 * (0.35 + 0.5) * ONE_REDUCTION)
+    copied = rounds({"overlapped_tensor_parallel": True})
+    assert copied.tensor_forward.item() == pytest.approx(2 * (0.7 * ONE_REDUCTION + 2.5 * ONE_PASS))
+    assert copied.tensor_backward.item() == pytest.approx(2 * (0.85 * ONE_REDUCTION + 3 * ONE_PASS))
+
+
+def test_whole_rows_run_beside_no_product_in_torch() -> None:
+    usual, asked = (
+        a_setting(job=job, tensor_parallel_degree=2)
+        for job in ({}, {"overlapped_tensor_parallel": True})
+    )
+    each = [model_parallel_seconds(DENSE, "block", one, np.zeros((1, 1))) for one in (usual, asked)]
+    assert each[0] == each[1]
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_megatron_hides_part_of_them_unless_told_that_it_does_not(sequence_parallel: bool) -> None:
+    hidden, exposed = (
+        model_parallel_seconds(
+            DENSE,
+            "block",
+            a_setting(
+                job={"stack": "megatron", **job},
+                tensor_parallel_degree=2,
+                sequence_parallel=sequence_parallel,
+            ),
+            np.zeros((1, 1)),
+        )
+        for job in ({}, {"overlapped_tensor_parallel": False})
+    )
+    assert hidden.tensor_forward.item() == pytest.approx(2 * 0.7 * ONE_REDUCTION)
+    assert hidden.tensor_backward.item() == pytest.approx(2 * 0.7 * ONE_REDUCTION)
+    assert exposed.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
 
 
 # What tokens carry of their four experts: a weight of 2 bytes and a number of 8 for each.

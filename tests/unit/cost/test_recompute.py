@@ -71,13 +71,14 @@ def rounds(here: Setting) -> ModelParallelSeconds:
     return model_parallel_seconds(a_layer(), "block", here, np.zeros((1, 1)))
 
 
-def test_the_reduction_that_ends_a_block_is_spared_with_its_product() -> None:
-    """Of a block's two."""
+def test_the_scatter_that_ends_a_block_is_spared_with_its_product() -> None:
+    """Of two, and two gathers that take as long where nothing is copied beside."""
     torch, megatron = (
-        rounds(a_setting(tensor=8, stack=stack)) for stack in (Stack.TORCH, Stack.MEGATRON)
+        rounds(a_setting(tensor=8, stack=stack, copied_rows=False))
+        for stack in (Stack.TORCH, Stack.MEGATRON)
     )
     again, forward = torch.tensor_recompute_full.item(), torch.tensor_forward.item()
-    assert again == pytest.approx(forward / 2)
+    assert again == pytest.approx(forward * 3 / 4)
     assert megatron.tensor_recompute_full.item() == megatron.tensor_forward.item()
 
 

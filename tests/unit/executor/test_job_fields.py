@@ -96,6 +96,11 @@ def test_what_is_not_done_is_told(name: str) -> None:
     assert executor_losses(job) == (told,)
 
 
+@pytest.mark.parametrize("name", ["copied_rows", "overlapped_tensor_parallel"])
+def test_what_the_executor_does_as_it_is_is_not_told(name: str) -> None:
+    assert executor_losses(a_job(**{name: not OTHERS[name]})) == ()
+
+
 def test_another_stack_than_torch_is_told() -> None:
     (told,) = executor_differences(a_job(stack="megatron"))
     assert "priced for the stack megatron" in told

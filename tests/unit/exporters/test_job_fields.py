@@ -54,6 +54,8 @@ OTHERS: dict[str, Any] = {
     "regathered_rows": True,
     "flash_attention_generation": 2,
     "deduplicated_dispatch": True,
+    "overlapped_tensor_parallel": True,
+    "copied_rows": False,
     "row_scaled_fp8": True,
     "states_in_16_bits": True,
     "tensor_float_32": True,
@@ -71,7 +73,14 @@ ADAPTER_WORDS = {
 }
 CLIP_NOTHING = {"accelerate", "lightning-trainer"}
 WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
-APART = {"adapters", "offload_to", "precision", "softmax", "tensor_float_32"}
+APART = {
+    "adapters",
+    "offload_to",
+    "overlapped_tensor_parallel",
+    "precision",
+    "softmax",
+    "tensor_float_32",
+}
 WITHOUT_FP32 = {"verl", "verl-megatron"}
 
 
@@ -109,6 +118,44 @@ def test_no_file_says_how_a_softmax_is_made(target: str) -> None:
     made = exported(target, fused_attention=False, softmax="steps")
     (loss,) = [loss for loss in made.losses if loss not in usual.losses]
     assert "no file says softmax " in loss
+
+
+# Targets whose programs split no sequence over tensor-parallel ranks
+WHOLE_SEQUENCES = {
+    *("accelerate", "axolotl", "axolotl-deepspeed", "deepspeed", "hf-trainer", "lightning-trainer"),
+    *("llama-factory", "maxtext", "verl"),
+}
+# What the files of a target say where collectives run beside products.
+BESIDE_PRODUCTS = {
+    "torchtitan": "replace(config.compile, enable=True, enable_async_tensor_parallel=True)",
+    "torchtitan-0.2": "enable_async_tensor_parallel = true\n",
+    "megatron-lm": "--tp-comm-overlap",
+    "nanotron": "tp_linear_async_communication: true\n",
+}
+
+
+@pytest.mark.parametrize("target", [one for one in PROGRAMS if one not in WHOLE_SEQUENCES])
+def test_collectives_beside_products_are_written_or_told(target: str) -> None:
+    """They are of rows that tensor-parallel ranks split, and of nothing without these."""
+    split = Strategy(
+        tensor_parallel_degree=2, sequence_parallel=True, data_parallel_shard_degree=4, zero_stage=1
+    )
+    usual = export(plan_of(split), target)
+    made = export(plan_of(split, overlapped_tensor_parallel=True), target)
+    told = [loss for loss in made.losses if loss not in usual.losses]
+    if target in BESIDE_PRODUCTS:
+        assert told == []
+        assert any(BESIDE_PRODUCTS[target] in one.text for one in made.files)
+        assert exported(target, overlapped_tensor_parallel=True).files == exported(target).files
+    else:
+        (loss,) = told
+        assert "no file says overlapped_tensor_parallel true" in loss
+
+
+def test_what_runs_beside_products_of_torchtitan_is_compiled() -> None:
+    split = Strategy(tensor_parallel_degree=8, sequence_parallel=True)
+    made = export(plan_of(split, overlapped_tensor_parallel=True), "torchtitan-0.2")
+    assert "[compile]\nenable = true\n" in made.files[0].text
 
 
 @pytest.mark.parametrize("target", PROGRAMS)

@@ -21,8 +21,8 @@ def read(flags: str, *, model: str = "llama-3-8b") -> TrainingConfig:
 
 
 def test_flags_that_may_change_what_a_step_costs_are_named() -> None:
-    said = read("--tp-comm-overlap --mtp-num-layers 1 --exp-avg-dtype fp8").assumptions
-    names = "--exp-avg-dtype, --mtp-num-layers, --tp-comm-overlap"
+    said = read("--mtp-num-layers 1 --exp-avg-dtype fp8").assumptions
+    names = "--exp-avg-dtype, --mtp-num-layers"
     assert f"not read of Megatron-LM, and not priced: {names}" in said
 
 

@@ -289,6 +289,53 @@ def test_a_compiled_loss_alone_fuses_no_blocks():
     assert (whole.job["fused_elementwise"], loss.job["fused_elementwise"]) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("fields", "overlapped"),
+    [
+        ("[parallelism]\nenable_async_tensor_parallel=true\n[compile]\nenable=true", True),
+        ("[compile]\nenable=true\nenable_async_tensor_parallel=true", True),
+        ("[experimental]\nenable_async_tensor_parallel=true\n[compile]\nenable=true", True),
+        ("[compile]\nenable=true", None),
+        ("[parallelism]\nenable_async_tensor_parallel=true", None),
+    ],
+)
+def test_torchtitans_asynchronous_tensor_parallelism_is_priced_where_a_model_is_compiled(
+    fields, overlapped
+):
+    config = read(f"[training]\nlocal_batch_size=1\n{fields}\n", ".toml")
+    assert config.job.get("overlapped_tensor_parallel") is overlapped
+    told = any("is priced as off: it needs a compiled model" in one for one in config.assumptions)
+    assert told is ("compile" not in fields)
+
+
+OVERLAPPED = {
+    "arguments.sh": "pretrain_gpt.py --micro-batch-size 1 --bf16 --tp-comm-overlap",
+    "arguments.yaml": """
+tensor_model_parallel_size: 2
+micro_batch_size: 1
+bf16: true
+tp_comm_overlap: true
+""",
+    "bridge.yaml": """
+model: {tensor_model_parallel_size: 2}
+train: {micro_batch_size: 1}
+comm_overlap: {tp_comm_overlap: true}
+""",
+    "nemo.yaml": """
+trainer: {devices: 8, num_nodes: 2}
+model: {tensor_model_parallel_size: 2, micro_batch_size: 1, ub_tp_comm_overlap: true}
+""",
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPED)
+def test_megatrons_overlap_of_tensor_parallelism_reaches_the_job(name):
+    text, suffix = OVERLAPPED[name], name[name.index(".") :]
+    assert read(text, suffix).job["overlapped_tensor_parallel"] is True
+    off = read(text.replace("true", "false").replace(" --tp-comm-overlap", ""), suffix)
+    assert "overlapped_tensor_parallel" not in off.job
+
+
 RECIPE = """
 def trainer(tensor=1, num_nodes=1):
     strategy = run.Config(MegatronStrategy, tensor_model_parallel_size=tensor)

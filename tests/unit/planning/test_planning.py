@@ -82,7 +82,9 @@ def test_narrower_limits_never_give_a_faster_plan(planned):
     assert found.prediction.step_seconds.p50 >= planned.prediction.step_seconds.p50
 
 
-def test_runners_up_are_no_faster_than_the_fastest_plan_which_is_one_of_them(planned):
+def test_runners_up_are_no_faster_than_the_fastest_plan_which_is_one_of_them():
+    """Without copies of split rows the simplest plan has other degrees than the fastest."""
+    planned = plan(LLAMA, EIGHT_H100, a_job(copied_rows=False))
     simplicity = planned.certificate.simplicity
     assert planned.strategy != simplicity.fastest
     steps = [runner_up.step_seconds for runner_up in planned.explanation.runners_up]

@@ -7,7 +7,7 @@ import pytest
 from planner.schema.job import Precision, Stack
 from planner.validation.case import case_of
 from planner.validation.reasons import Assumption
-from tests.measured_rows import KORTHIKANTI, MIXTURE, a_run
+from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,47 @@ def test_notes_name_graphs_of_all_kernels_and_hidden_exchanges(
 ) -> None:
     job = case_of(a_run(MIXTURE, notes=notes)).job
     assert (job.cuda_graphs, job.overlapped_experts) == (graphs, overlapped)
+
+
+@pytest.mark.parametrize(
+    ("notes", "overlapped"),
+    [
+        ("Table 4; 2D + AsyncTP", True),
+        ("async TP; seq_len = config default", True),
+        ("vanilla TP; seq_len = config default", False),
+        ("TP_COMM_OVERLAP=True, LAYER_CUDA_GRAPH=0", True),
+        ("TP_COMM_OVERLAP=False", None),
+        (None, None),
+    ],
+)
+def test_notes_say_that_collectives_run_beside_products(
+    notes: str | None, overlapped: bool | None
+) -> None:
+    """Megatron hides some of backward's without the option too, and rows do not say otherwise."""
+    assert case_of(a_run(MIXTURE, notes=notes)).job.overlapped_tensor_parallel is overlapped
+
+
+def test_a_column_says_so_before_notes_and_programs() -> None:
+    stated = a_run(KORTHIKANTI, notes="vanilla TP", tensor_parallel_overlap=True, copied_rows=True)
+    job = case_of(stated).job
+    assert (job.overlapped_tensor_parallel, job.copied_rows) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("framework", "overlapped", "copied"),
+    [
+        ("torchtitan (2025-06)", None, None),
+        ("nanotron", None, False),
+        ("AA-Scaling (Aleph Alpha)", None, False),
+        ("Megatron-LM", None, None),
+        ("Megatron-LM (2021-04)", False, None),
+    ],
+)
+def test_programs_differ_in_what_they_hide_and_copy(
+    framework: str, overlapped: bool | None, copied: bool | None
+) -> None:
+    job = case_of(a_run(TORCHTITAN, framework=framework)).job
+    assert (job.overlapped_tensor_parallel, job.copied_rows) == (overlapped, copied)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ MEGATRON_BRIDGE = Format(
         **under("optimizer", STATES),
         "dataset.sequence_length": "--seq-length",
         "dataset.seq_length": "--seq-length",
+        "comm_overlap.tp_comm_overlap": "--tp-comm-overlap",
         "mixed_precision": "precision",
         "optimizer.optimizer": "optimizer",
         "peft.dim": "lora_rank",

@@ -24,6 +24,7 @@ MODEL = {
     "expert_model_parallel_size": "--expert-model-parallel-size",
     "expert_tensor_parallel_size": "--expert-tensor-parallel-size",
     "sequence_parallel": "--sequence-parallel",
+    "tp_comm_overlap": "--tp-comm-overlap",
     "seq_length": "--seq-length",
     "recompute_granularity": "--recompute-granularity",
     "recompute_method": "--recompute-method",

@@ -24,6 +24,7 @@ NANOTRON = Format(
                 "context_parallel_size": "context",
                 "pp_engine": "schedule",
                 "tp_mode": "sequence_parallel",
+                "tp_linear_async_communication": "overlapped_tensor_parallel",
                 "recompute_layer": "checkpointing",
             },
         ),
@@ -56,8 +57,9 @@ NANOTRON = Format(
         optimizer.optimizer_factory.adam_beta1 optimizer.optimizer_factory.adam_beta2
         optimizer.optimizer_factory.adam_eps optimizer.optimizer_factory.torch_adam_is_fused
         optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens.*
-        parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
+        parallelism.tp_recompute_allgather
     """,
+    fixed={"copied_rows": False},  # parallel/tensor_parallel: along the first dimension
     assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},
     convert={
         "optimizer.clip_grad": lambda norm: norm or 0,  # null clips nothing

@@ -24,6 +24,7 @@ _OLDER = {
     "activations_checkpoint_method": "--recompute-method",
     "activations_checkpoint_num_layers": "--recompute-num-layers",
     "overlap_grad_sync": "--overlap-grad-reduce",
+    "ub_tp_comm_overlap": "--tp-comm-overlap",
 }
 _DISTRIBUTED = {"distributed_fused_adam", "mcore_distributed_optim"}
 NEMO = Format(

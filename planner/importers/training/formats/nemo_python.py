@@ -42,6 +42,7 @@ _SETS = {
     "Trainer.num_nodes": "node_count",
     "trainer.devices": "devices_per_node",
     "trainer.num_nodes": "node_count",
+    "MegatronCommOverlapCallback.tp_comm_overlap": "--tp-comm-overlap",
     "LoRA.dim": "lora_rank",
     "LoRA.dropout": "lora_dropout",
     "LoRA.target_modules": "lora_targets",

@@ -14,6 +14,7 @@ _PARALLELISM = """
     pipeline_parallel_layers_per_stage pipeline_parallel_first_stage_less_layers
     pipeline_parallel_last_stage_less_layers expert_parallel_degree expert_tensor_parallel_degree
     module_fqns_per_model_part enable_sequence_parallel num_pp_microbatches
+    enable_async_tensor_parallel
 """
 _TRAINING = """
     local_batch_size global_batch_size seq_len enable_cpu_offload dtype mixed_precision_param
@@ -23,7 +24,7 @@ _READ = {
     "parallelism": _PARALLELISM,
     "training": _TRAINING,
     "activation_checkpoint": "mode selective_ac_option",
-    "compile": "enable components",
+    "compile": "enable components enable_async_tensor_parallel",
     "model": "flavor converters",
 }
 _KEPT = "activation_checkpoint"
@@ -38,8 +39,6 @@ TORCHTITAN_KEYS = Format(
         for name in names.split()
     },
     unpriced={
-        "parallelism.enable_async_tensor_parallel": "products and messages are priced one by one",
-        "compile.enable_async_tensor_parallel": "products and messages are priced one by one",
         "parallelism.disable_loss_parallel": "the loss is priced as split over ranks",
         "parallelism.enable_compiled_autograd": "is not priced",
         "parallelism.context_parallel_rotate_method": "keys and values are priced as passed round",
