@@ -170,7 +170,8 @@ def _zero(draft: Draft) -> dict[str, object]:
         stage = max(stage, 1)  # which it needs to offload
     fields: dict[str, object] = {"stage": stage}
     if stage:
-        fields |= {"overlap_comm": True, "contiguous_gradients": True}
+        overlaps = draft.plan.job.resolved.overlapped_gradients is not False
+        fields |= {"overlap_comm": overlaps, "contiguous_gradients": True}
     if Offload.OPTIMIZER in kept:
         fields["offload_optimizer"] = _store(draft)
     if Offload.PARAMETERS in kept:

@@ -63,6 +63,7 @@ _OPTIMIZERS = {
 
 # Attention of products and a softmax: transformers, Megatron-Core, llm-foundry, MaxText.
 _UNFUSED = {"eager", "math", "unfused", "attnbackend.unfused", "torch", "dot_product"}
+_COLLECTIVES = ("overlapped_gradients", "overlapped_tensor_parallel", "copied_rows")
 # torchtune's, and in how many chunks unless it is told
 _CHUNKED_LOSS = re.compile(r"chunkedoutputloss$|\.linearcrossentropyloss$")
 _LOSS_CHUNK_COUNT = 8
@@ -184,10 +185,11 @@ def kernels_of(words: Words) -> dict[str, Any]:
         job["fused_loss"] = compiled
     if words.text("attention") in _UNFUSED:
         job["fused_attention"] = False
-    if words.flag("overlapped_tensor_parallel"):
-        job["overlapped_tensor_parallel"] = True
-    if not words.flag("copied_rows", default=True):
-        job["copied_rows"] = False
     if words.get("clipping") is not None:
         job["gradient_clipping"] = bool(words.number("clipping"))
     return job
+
+
+def collectives_of(words: Words) -> dict[str, Any]:
+    """Return what is said of collectives: what they run beside, and what is copied for them."""
+    return {name: words.flag(name) for name in _COLLECTIVES if words.get(name) is not None}

@@ -21,7 +21,13 @@ from planner.importers.training.config import (
 from planner.importers.training.deepspeed_inside import deepspeed_fields, read_inside
 from planner.importers.training.format import Format, words_of
 from planner.importers.training.megatron_words import read_megatron_words
-from planner.importers.training.numerics import is_mixed, kernels_of, optimizer_of, precision_of
+from planner.importers.training.numerics import (
+    collectives_of,
+    is_mixed,
+    kernels_of,
+    optimizer_of,
+    precision_of,
+)
 from planner.importers.training.objectives import hold_to_model
 from planner.importers.training.sharding import Sharding, checkpointing_of, sharding_of
 from planner.importers.training.words import Words
@@ -123,7 +129,8 @@ def _extras(words: Words) -> dict[str, Any]:
     """Return the job's fields that every kind of training may say."""
     length = sequence_length_of(words)
     known = {} if length is None else {"sequence_length": length}
-    return {**known, **optimizer_of(words), **kernels_of(words), **adapters_of(words)}
+    own = {**optimizer_of(words), **kernels_of(words), **collectives_of(words)}
+    return {**known, **own, **adapters_of(words)}
 
 
 def _names(words: Words) -> dict[str, str]:

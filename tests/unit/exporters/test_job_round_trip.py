@@ -35,6 +35,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "global_batch_size": (128,),
     "gradient_clipping": (True, False),
     "gradients_in_16_bits": (True, False),
+    "overlapped_gradients": (True, False),
     "precision": ("bf16", "fp16", "fp32", "fp8"),
     "states_in_16_bits": (True, False),
     "tensor_float_32": (True, False),

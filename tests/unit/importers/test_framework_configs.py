@@ -200,11 +200,13 @@ EXPECTED = {
     ),
     "deepspeed-zero3.json": (
         {"shard": 16, "micro": 2, "zero": 3, "moved": ["optimizer", "parameters"]},
-        {"stack": "deepspeed", "global_batch_size": 64, "gradient_clipping": True, **BF16},
+        {"overlapped_gradients": True,
+         "stack": "deepspeed", "global_batch_size": 64, "gradient_clipping": True, **BF16},
     ),
     "gpt-neox-pipeline.yml": (
         {"tensor": 2, "pipeline": 4, "shard": 2, "micro": 4, "zero": 1, "kept": "full"},
-        {"stack": "deepspeed", "global_batch_size": 256, "sequence_length": 4096,
+        {"overlapped_gradients": True,
+         "stack": "deepspeed", "global_batch_size": 256, "sequence_length": 4096,
          "optimizer": "adamw", "gradient_clipping": True, **BF16},
     ),
     "gpt-neox-zero3.yml": (

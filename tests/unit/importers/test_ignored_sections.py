@@ -183,10 +183,20 @@ def test_a_frozen_tower_is_told() -> None:
     assert said not in read(VERL, ".yaml").assumptions
 
 
-def test_reduction_that_waits_for_backward_is_told() -> None:
+def test_reduction_that_waits_for_backward_is_priced_once_a_step_and_told_of_each_micro_batch() -> (
+    None
+):
     zero = {"stage": 2, "overlap_comm": False}
     fields = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}
     said = "zero_optimization.overlap_comm: gradients are priced as reduced beside backward"
     assert said in read(json.dumps(fields), ".json").assumptions
+    zero["stage"] = 1
+    once = read(json.dumps(fields), ".json")
+    assert once.job["overlapped_gradients"] is False
+    assert said not in once.assumptions
+    zero["overlap_comm"] = True
+    assert read(json.dumps(fields), ".json").job["overlapped_gradients"] is True
     del zero["overlap_comm"]
-    assert said not in read(json.dumps(fields), ".json").assumptions
+    silent = read(json.dumps(fields), ".json")
+    assert said not in silent.assumptions
+    assert "overlapped_gradients" not in silent.job

@@ -13,7 +13,8 @@ _READ = """
     sequence_parallel_size tensor_parallel.autotp_size
     bf16.enabled bfloat16.enabled fp16.enabled amp.enabled optimizer.type pipeline
     activation_checkpointing.cpu_checkpointing activation_checkpointing.number_checkpoints
-    zero_optimization.stage zero_optimization.mics_shard_size zero_optimization.cpu_offload
+    zero_optimization.stage zero_optimization.overlap_comm
+    zero_optimization.mics_shard_size zero_optimization.cpu_offload
     zero_optimization.cpu_offload_params zero_optimization.zero_hpz_partition_size
     zero_optimization.zero_quantized_weights zero_optimization.zero_quantized_gradients
     zero_optimization.zenflow
@@ -36,7 +37,7 @@ _BESIDE = """
     activation_checkpointing.contiguous_memory_optimization
     activation_checkpointing.synchronize_checkpoint_boundary activation_checkpointing.profile
     tensor_parallel.tp_grain_size tensor_parallel.preset_model tensor_parallel.partition_config
-    zero_optimization.overlap_comm zero_optimization.contiguous_gradients
+    zero_optimization.contiguous_gradients
     zero_optimization.reduce_scatter zero_optimization.reduce_bucket_size
     zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size
     zero_optimization.round_robin_gradients zero_optimization.sub_group_size
@@ -90,7 +91,6 @@ DEEPSPEED_KEYS = Format(
         "data_efficiency.enabled": "steps of whole sequences are priced",
         "elasticity.enabled": "the batch is priced as the file or the job says it",
         "activation_checkpointing.partition_activations": "inputs are priced whole on every rank",
-        "zero_optimization.overlap_comm=false": "gradients are priced as reduced beside backward",
         "zero_optimization.zero_quantized_nontrainable_weights": "messages are priced whole",
     },
     beside=_BESIDE,

@@ -30,6 +30,7 @@ GPT_NEOX = Format(
         **under("bf16", {"enabled": "bf16", "bf16": "bf16"}),
         "zero_optimization.stage": "zero_stage",
         "zero_stage": "zero_stage",
+        "zero_optimization.overlap_comm": "overlapped_gradients",
         "zero_optimization.cpu_offload": "offload_optimizer",
         "zero_optimization.offload_optimizer.device": "offload_optimizer",
         "zero_optimization.offload_param.device": "offload_parameters",
@@ -52,7 +53,7 @@ GPT_NEOX = Format(
         rms_norm_epsilon rmsnorm_fusion layernorm_epsilon attention_config activation mlp_type
         init_method
         output_layer_init_method optimizer min_lr zero_optimization.allgather_partitions
-        zero_optimization.allgather_bucket_size zero_optimization.overlap_comm
+        zero_optimization.allgather_bucket_size
         zero_optimization.reduce_scatter zero_optimization.reduce_bucket_size
         zero_optimization.contiguous_gradients zero_optimization.offload_optimizer
         zero_optimization.offload_param zero_optimization.stage3_prefetch_bucket_size

@@ -11,7 +11,6 @@ from planner.schema.job import Stack
 
 _UNPRICED = {
     "zpg": "the second copy of parameters within a node is not priced",
-    "overlap_comm": "communication is priced as DeepSpeed's by default",
     "grad_accum_dtype": "gradients are priced as DeepSpeed adds them by default",
 }
 OPENRLHF_SECTIONS = Format(
@@ -28,6 +27,7 @@ OPENRLHF_SECTIONS = Format(
             {
                 "zero_stage": "zero_stage",
                 "param_dtype": "precision",
+                "overlap_comm": "overlapped_gradients",
                 "adam_offload": "offload_optimizer",
                 "tensor_parallel_size": "tensor",
                 "ring_attn_size": "context",
@@ -108,6 +108,7 @@ OPENRLHF = Format(
         "gradient_checkpointing": "checkpointing",
         "adam_offload": "offload_optimizer",
         "ring_attn_size": "context",
+        "overlap_comm": "overlapped_gradients",
         "ds_tensor_parallel_size": "tensor",
         "lora_rank": "lora_rank",
         "lora_dropout": "lora_dropout",
