@@ -28,7 +28,6 @@ STEPS = {
     "planner.ilp.cut_point_graph:Cutter.is_never": "cuts of certain loads",
     "planner.ilp.stage_knapsack:least_cost_within": "packings",
     "planner.ilp.milp:optimise": "programs",
-    "planner.ilp.milp:optimise_apart": "programs of virtual stages apart",
     "planner.ilp.simplest:simplest": "the simplest plan",
     "planner.cost.simulation:simulated_step": "simulations",
     "planner.cost.arrangement:arranged": "blocks moved within ranks",

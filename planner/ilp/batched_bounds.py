@@ -24,11 +24,12 @@ from planner.ilp.batched_chains import (
     Column,
     Layer,
     Options,
-    PlainLayer,
     Pools,
     Ranks,
     layer_fill,
     layer_omega,
+    least_fill,
+    least_omega,
     of_rows,
     on_groups,
     picked,
@@ -140,12 +141,12 @@ def quick_bounds(
     the least ends, once for each way to keep the optimiser, which no pace depends on.
     """
     totals = sheets[0].block_counts()
-    layers = [
-        [PlainLayer.of(costs, stage_count) for costs in each]
-        for each in zip(*(sheet.layers for sheet in sheets), strict=True)
+    layers = list(zip(*(sheet.layers for sheet in sheets), strict=True))
+    both = [
+        on_groups([least_omega(costs, ranks, stage_count) for costs in each], ranks)[None]
+        for each in layers
     ]
-    both = [on_groups([plain.omega(ranks) for plain in each], ranks)[None] for each in layers]
-    fill = [on_groups([plain.fill(ranks) for plain in each], ranks)[None] for each in layers]
+    fill = [on_groups([least_fill(costs, ranks) for costs in each], ranks)[None] for each in layers]
     exchange = ranks.meets * _least_boundary(sheets, ranks)
     own = ranks.repeats * ranks.pace_share * exchange + _step_end(sheets, ranks)
     level = Pools.of_ranks(ranks, totals, both, own[None]).least_level()

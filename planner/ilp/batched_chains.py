@@ -161,49 +161,29 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
     return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainLayer:
-    """Seconds of a layer under the quick bounds' choices on one kind of device.
+def least_omega(costs: Spent, ranks: Ranks, stage_count: int) -> Floats:
+    """Return the least repeats x pace + end of a layer under the quick bounds' choices, [rows].
 
-    `paces` and `ends` [stages, prices] are the least of each ZeRO stage; `parts` are seconds
-    forward, of inputs' gradients and of weights', each [choices, prices].
+    Paces are the least of each ZeRO stage, and so are ends, which come behind them.
     """
+    ends = costs.end[stage_count:]
+    least = ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0)
+    own = ranks.table_rows
+    paces = costs.pace[:stage_count].take(own, axis=1)
+    omega: Floats = (ranks.repeats * paces + least.take(own, axis=1)).min(axis=0)
+    return omega
 
-    paces: Floats
-    ends: Floats
-    parts: tuple[Floats, Floats, Floats]
-    least_total: Floats
 
-    @staticmethod
-    def of(costs: Spent, stage_count: int) -> PlainLayer:
-        """Return the least of a layer's seconds, in the order that `quick_bounds` asks for."""
-        ends = costs.end[stage_count:]
-        return PlainLayer(
-            paces=costs.pace[:stage_count],
-            ends=ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0),
-            parts=_parts(costs.values),
-            least_total=costs.pace.min(axis=0),
-        )
+def least_fill(costs: Spent, ranks: Ranks) -> Floats:
+    """Return the least seconds of fill and drain of a layer, [rows].
 
-    def omega(self, ranks: Ranks) -> Floats:
-        """Return the least repeats x pace + end, [rows]."""
-        own = ranks.table_rows
-        paces, ends = (each.take(own, axis=1) for each in (self.paces, self.ends))
-        omega: Floats = (ranks.repeats * paces + ends).min(axis=0)
-        return omega
-
-    def fill(self, ranks: Ranks) -> Floats:
-        """Return the least seconds of fill and drain, [rows].
-
-        Where forward and gradients weigh alike, the total is all that matters.
-        """
-        least: Floats = ranks.forms[0, 0] * self.least_total[ranks.table_rows]
-        rows = np.flatnonzero(~weighs_alike(ranks))
-        if len(rows):
-            own = ranks.table_rows[rows]
-            parts = [part.take(own, axis=1) for part in self.parts]
-            least[rows] = _largest_form(parts, ranks.forms.take(rows, axis=2)).min(axis=0)
-        return least
+    Where forward and gradients weigh alike, the total is all that matters.
+    """
+    least: Floats = ranks.forms[0, 0] * costs.pace.min(axis=0)[ranks.table_rows]
+    rows = np.flatnonzero(~weighs_alike(ranks))
+    if len(rows):
+        least[rows] = _fill(costs, of_rows(ranks, rows)).min(axis=0)
+    return least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,19 +331,19 @@ def layer_omega(spent: Sequence[Spent], ranks: Ranks) -> Linear:
 
 def layer_fill(spent: Sequence[Spent], ranks: Ranks) -> Plain:
     """Return seconds of fill and drain of a layer."""
-    fills = [_fill(own.values[:3].take(ranks.table_rows, axis=2), ranks) for own in spent]
+    fills = [_fill(own, ranks) for own in spent]
     return Plain(values=on_groups(fills, ranks))
 
 
-def _fill(values: Floats, ranks: Ranks) -> Floats:
-    """Return seconds of fill and drain, [choices, rows], of `values` [numbers, choices, rows]."""
-    fill: Floats = ranks.forms[0, 0] * values[0]
-    rows = np.flatnonzero(~weighs_alike(ranks))
-    if len(rows) == fill.shape[1]:
-        return _largest_form(_parts(values), ranks.forms)
-    if len(rows):
-        forms = ranks.forms.take(rows, axis=2)
-        fill[:, rows] = _largest_form(_parts(values.take(rows, axis=2)), forms)
+def _fill(costs: Spent, ranks: Ranks) -> Floats:
+    """Return seconds of fill and drain of a layer, its largest form, [choices, rows]."""
+    pace, forward, weight, _ = (each.take(ranks.table_rows, axis=1) for each in costs)
+    fill = np.zeros_like(pace)
+    for form in ranks.forms:
+        weighted = form[0] * forward
+        weighted += form[1] * (pace - forward - weight)
+        weighted += form[2] * weight
+        np.maximum(fill, weighted, out=fill)
     return fill
 
 
@@ -387,26 +367,6 @@ def priced_on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
         return np.asarray(values[0].take(ranks.table_rows, axis=-1)[..., None, :])
     places = ranks.devices * values[0].shape[-1] + ranks.table_rows
     return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
-
-
-def _parts(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return seconds forward, of inputs' gradients and of weights', each [choices, rows].
-
-    `values` [numbers, choices, rows] begin with the pace, its forward part and that of weights.
-    """
-    total, forward, weight = values[:3]
-    return forward, total - forward - weight, weight
-
-
-def _largest_form(parts: Sequence[Floats], forms: Floats) -> Floats:
-    """Return the largest weighted sum of the parts [choices, rows], and not less than 0."""
-    fill = np.zeros_like(parts[0])
-    for form in forms:
-        weighted = form[0] * parts[0]
-        weighted += form[1] * parts[1]
-        weighted += form[2] * parts[2]
-        np.maximum(fill, weighted, out=fill)
-    return fill
 
 
 def weighs_alike(ranks: Ranks) -> Booleans:

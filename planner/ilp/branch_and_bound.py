@@ -63,7 +63,7 @@ from planner.ilp.cut_point_graph import (
     sums_through,
     with_loads,
 )
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, evaluate, everywhere, fits, placed
 from planner.ilp.lagrangian_bound import Reduction, reduction, scaled
 from planner.ilp.lagrangian_decomposition import (
     Bounded,
@@ -80,13 +80,10 @@ from planner.ilp.lagrangian_decomposition import (
 )
 from planner.ilp.problem import Effort, Outcome, TooManyError
 from planner.ilp.settings import (
-    CUTS_TRIED,
-    CUTS_TRIED_FIRST,
     FINE_ROUNDING,
     LOAD_SUMS,
     LOADS_BRANCHED,
     LOADS_LISTED,
-    NEVER,
     PACKING_ROUNDS,
     PACKING_SLACK_OPEN,
     PLANE_ROUNDS,
@@ -100,9 +97,9 @@ from planner.ilp.settings import (
     UNITS_PER_LOOK,
     UNITS_PER_TURN,
 )
-from planner.ilp.stage_knapsack import Reduced
-from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
-from planner.ilp.stage_patterns import Ceilings, Columns, Patterns, patterns_of_load
+from planner.ilp.stage_knapsack import enumeration_of
+from planner.ilp.stage_loads import Load, as_loads, held_of
+from planner.ilp.stage_patterns import Patterns, sets_within, undominated_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,7 +439,7 @@ def split(
     """
     open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
     if not open_ranks:
-        return _by_the_box(region, parts, repeats=repeats, limit=limit)
+        return _by_the_box(region, limit=limit)
     rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
     before, behind = region.allowed[:rank], region.allowed[rank + 1 :]
     return [
@@ -451,28 +448,13 @@ def split(
     ]
 
 
-def _by_the_box(
-    region: Region, parts: Sequence[Parts], *, repeats: float, limit: float
-) -> list[Region]:
+def _by_the_box(region: Region, *, limit: float) -> list[Region]:
     """Return a region of certain loads in two, by the largest end or the largest pace."""
-    box, weights = region.box, region.weights
-    paces = np.array([repeats * one.pace for one in parts])
-    ends = np.array([one.end for one in parts])
+    box = region.box
     widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
-    if len(parts) == 1 or max(widths) <= REGION_WIDTH_LEAST * limit:
+    if len(region.allowed) == 1 or max(widths) <= REGION_WIDTH_LEAST * limit:
         return []
-    spread = (
-        float(paces.max() - _mean_of(paces, weights.pace)),
-        float(ends.max() - _mean_of(ends, weights.end)),
-    )
-    by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
-    return [replace(region, box=half) for half in box.halves(by_end=by_end)]
-
-
-def _mean_of(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean, the least value where all weights are 0."""
-    total = float(weights.sum())
-    return float(values @ weights) / total if total > 0.0 else float(values.min())
+    return [replace(region, box=half) for half in box.halves(by_end=widths[1] > widths[0])]
 
 
 def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
@@ -488,19 +470,9 @@ def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans
     return first, mask & ~first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ceiling:
-    """The limits of V and U, how many patterns a rank may have, and the effort."""
-
-    box: Box
-    most: int
-    effort: Effort
-
-
 def patterns_below(
     decomposition: Decomposition,
     bounded: Bounded,
-    box: Box,
     *,
     limit: float,
     most: int,
@@ -515,11 +487,12 @@ def patterns_below(
         TooManyError: if there are too many to look at.
     """
     eased = limit * (1.0 + ROUNDING)
-    within = _Ceiling(box=box, most=most, effort=effort)
     found: list[Patterns] = []
     for place in range(len(bounded.ranks)):
         slack = eased - (bounded.through[place] + bounded.beyond)
-        one, costs = _near(bounded.ranks[place], bounded.tables[place], slack, within)
+        one, costs = _near(
+            bounded.ranks[place], bounded.tables[place], slack, most=most, effort=effort
+        )
         found.append(one)
         least = np.full(len(slack), np.inf)
         np.minimum.at(least, one.load, costs)
@@ -547,72 +520,60 @@ def _costs(rank: PricedRank, patterns: Patterns) -> Floats:
 
 
 def _near(
-    rank: PricedRank, table: Floats, slack: Floats, within: _Ceiling
+    rank: PricedRank, table: Floats, slack: Floats, *, most: int, effort: Effort
 ) -> tuple[Patterns, Floats]:
     """Return the patterns of a rank within the slack of their load [loads], and their costs."""
     known = np.isfinite(table) & np.isfinite(slack)
-    most = np.where(known, slack, -np.inf) + np.where(known, table, 0.0) - rank.offset
-    gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, NEVER)
-    parts: list[Patterns] = []
+    costs = np.where(known, slack, -np.inf) + np.where(known, table, 0.0) - rank.offset
+    parts = [patterns_of(rank, 0, cost_most=-np.inf, most=most, effort=effort)]
     total = 0
-    for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
-        bounds = rank.transient_bounds(load)
-        for place in np.flatnonzero(gaps[load] >= 0.0).tolist():
-            at = bounds.reduced(place)
-            parts.append(_under(rank, within, at, gap=float(most[load]) - at.bound).at(load))
-            total += len(parts[-1].load)
-            if total > within.most:
-                raise TooManyError
-    if not parts:
-        parts = [_nothing(rank)]
+    for load in np.flatnonzero((rank.bounds <= costs[:, None]).any(axis=1)).tolist():
+        cost_most = float(costs[load])
+        parts.append(patterns_of(rank, load, cost_most=cost_most, most=most, effort=effort))
+        total += len(parts[-1].load)
+        if total > most:
+            raise TooManyError
     every = Patterns.together(parts)
     return every, _costs(rank, every)
 
 
-def _nothing(rank: PricedRank) -> Patterns:
-    empty = np.zeros(0)
+def patterns_of(
+    rank: PricedRank, load: int, *, cost_most: float, most: int, effort: Effort
+) -> Patterns:
+    """Return the patterns of a load that cost no more than `cost_most`, without the rank's offset.
+
+    Of two with the same largest transient, one that the other equals or beats is left out.
+
+    Raises:
+        TooManyError: if there are more than `most` to look at, or no effort is left.
+    """
+    bounds, columns, own = rank.transient_bounds(load), rank.rank.columns, rank.rank.own
+    measures = np.stack([columns.fill, columns.pace, columns.end])
+    found = [np.zeros((0, len(columns.kind)), dtype=np.int64)]
+    for place in np.flatnonzero(bounds.values <= cost_most).tolist():
+        at = bounds.reduced(place)
+        enumeration = enumeration_of(rank.knapsack, at, measures=measures, most=columns.most)
+        sets = sets_within(enumeration, cost_most - at.bound, most=most, effort=effort)
+        counts = np.zeros((len(sets.rows), len(columns.kind)), dtype=np.int64)
+        counts[:, at.columns] = sets.counts(np.arange(len(sets.rows)))
+        keeps = (counts @ columns.memory <= at.room) & (counts @ columns.host <= rank.rank.host)
+        worth = rank.rank.host_worth
+        keeps &= counts @ columns.device(worth) <= at.room - worth * rank.rank.host
+        keeps &= (counts @ rank.rank.outline.limited.T <= rank.ceilings).all(axis=1)
+        counts = counts[keeps]
+        counts = counts[undominated_columns(measures @ counts.T)]
+        found.append(counts)
+        if sum(map(len, found)) > most:
+            raise TooManyError
+    every = np.concatenate(found)
+    fill, pace, end = measures @ every.T
     return Patterns(
-        load=np.zeros(0, dtype=np.int64),
-        pace=empty,
-        fill=empty,
-        end=empty,
-        counts=np.zeros((0, len(rank.cost)), dtype=np.int64),
+        load=np.full(len(every), load),
+        pace=own.pace + pace,
+        fill=fill,
+        end=own.end + end,
+        counts=every,
     )
-
-
-def _under(rank: PricedRank, within: _Ceiling, at: Reduced, *, gap: float) -> Patterns:
-    """Return the patterns of a load with one largest transient whose costs are within a gap."""
-    repeats, own = rank.rank.repeats, rank.rank.own
-    caps = within.box.caps(repeats)
-    ceilings = Ceilings(
-        gap=gap,
-        memory_price=at.price,
-        capacity=at.room,
-        host=rank.rank.host,
-        pace=caps.pace,
-        end=caps.end,
-        both=caps.both,
-        repeats=repeats,
-        own_pace=own.pace,
-        own_end=own.end,
-        host_worth=rank.rank.host_worth,
-    )
-    return patterns_of_load(
-        _columns(rank, at),
-        at.held,
-        ceilings,
-        needed=at.columns[at.needed],
-        most=within.most,
-        effort=within.effort,
-    )
-
-
-def _columns(rank: PricedRank, at: Reduced) -> Columns:
-    """Return the columns with their reduced costs; those above the threshold are left out."""
-    columns = rank.rank.columns
-    reduced, most = np.zeros(len(columns.kind)), np.zeros_like(columns.most)
-    reduced[at.columns], most[at.columns] = at.reduced, columns.most[at.columns]
-    return replace(columns, reduced=reduced, most=most, transient=np.zeros(len(reduced)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -812,18 +773,21 @@ class Branching:
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        if self._is_settled(region, packed.bounded, closer):
+        if self._is_settled(packed.bounded, closer):
             self.push(replace(region, lower=closer, reach=4.0 * region.reach))
             return
         split = replace(region, packed=None, reach=REGION_REACH_FIRST)
         self._split(split, packed)
 
-    def _is_settled(self, region: Region, bounded: Bounded, limit: float) -> bool:
+    def _is_settled(self, bounded: Bounded, limit: float) -> bool:
         """Return whether the best plan of a region below a limit is known, if there is one."""
+        effort = self._effort.part(TURN_UNITS)
         try:
-            return self._enumerated(region, bounded, limit)
+            return self._is_swept(bounded, limit, effort)
         except TooManyError:
             return False
+        finally:
+            self._effort.spend(effort.spent)
 
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
@@ -907,12 +871,10 @@ class Branching:
         if step < self.limit:
             self._take(path, [known[load] for known, load in zip(counts, path, strict=True)])
 
-    def _take(
-        self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = CUTS_TRIED_FIRST
-    ) -> bool:
+    def _take(self, path: Sequence[int], counts: Sequence[Integers]) -> bool:
         """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
         instance = self.decomposition.instance
-        cuts = self.cutter.cuts(self._held(path), tries=tries)
+        cuts = self.cutter.cuts(self._held(path))
         if cuts is None:
             return False
         width = sum(len(kind.choice) for kind in instance.kinds)
@@ -931,23 +893,14 @@ class Branching:
             self.limit, self._found = evaluation.step_seconds, assignment
         return True
 
-    def _enumerated(self, region: Region, bounded: Bounded, limit: float) -> bool:
+    def _is_swept(self, bounded: Bounded, limit: float, effort: Effort) -> bool:
         """Return whether all patterns below a limit settle a region.
 
         Raises:
             TooManyError: if there are too many patterns.
         """
-        effort = self._effort.part(TURN_UNITS)
-        try:
-            return self._is_swept(region, bounded, limit, effort)
-        finally:
-            self._effort.spend(effort.spent)
-
-    def _is_swept(self, region: Region, bounded: Bounded, limit: float, effort: Effort) -> bool:
         decomposition = self.decomposition
-        found = patterns_below(
-            decomposition, bounded, region.box, limit=limit, most=SETS_MOST, effort=effort
-        )
+        found = patterns_below(decomposition, bounded, limit=limit, most=SETS_MOST, effort=effort)
         if found is None or any(not len(one.load) for one in found):
             return True
         instance = decomposition.instance
@@ -963,7 +916,7 @@ class Branching:
             return True
         path = [int(one.load[row]) for one, row in zip(found, best.rows, strict=True)]
         counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
-        return self._take(path, counts, tries=CUTS_TRIED)
+        return self._take(path, counts)
 
     def _dive(self, region: Region, path: Sequence[int]) -> None:
         """Look for a plan whose ranks hold the loads that set a bound, unless that was done."""

@@ -84,7 +84,7 @@ def _simplest(
     They exceed neither its fill, nor the largest pace, nor the largest end.
     """
     every = [np.repeat(own.sum(axis=1)[:, None], own.shape[1], axis=1) for own in assignment.counts]
-    columns = rank_columns(instance, place, reduced=every, most=every)
+    columns = rank_columns(instance, place, most=every)
     counts = np.concatenate([own[place] for own in assignment.counts])
     layers = columns.memory @ counts + columns.transient[counts > 0].max(initial=0.0)
     spare = instance.capacity_bytes[place] - evaluation.memory_bytes[place]

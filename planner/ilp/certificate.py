@@ -23,7 +23,7 @@ from planner.ilp.canonical_plan import tidied
 from planner.ilp.construction_heuristic import even_assignment
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
 from planner.ilp.frontier import Best, State
-from planner.ilp.incumbent import repriced, strategy_from
+from planner.ilp.incumbent import repriced
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.lagrangian_bound import least_memory_bytes
 from planner.ilp.pricing import alike
@@ -66,7 +66,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         milp_count=state.milp_count,
         solver=state.solver.value,
         solve_seconds=time.perf_counter() - state.started,
-        not_searched=state.not_searched,
+        not_searched=state.space.listed.not_searched,
     )
     return Found(
         strategy=groups[0].strategy,
@@ -93,8 +93,7 @@ def group_of(state: State, best: Best, *, as_found: bool = False) -> Group:
         return known
     instance = best.instance or state.pricing.instance(best.index)
     return Group(
-        strategy=strategy_from(
-            state,
+        strategy=state.space.strategy(
             best.index,
             instance,
             best.assignment if as_found else _simplest(state, best, instance),
@@ -107,12 +106,12 @@ def group_of(state: State, best: Best, *, as_found: bool = False) -> Group:
 def _even(state: State, best: Best, instance: Instance) -> Strategy | None:
     """Return a strategy whose virtual stages wait little, where ranks hold several that differ."""
     tried = even_assignment(instance) if instance.has_several_parts else None
-    return None if tried is None else strategy_from(state, best.index, instance, tried)
+    return None if tried is None else state.space.strategy(best.index, instance, tried)
 
 
 def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
     """Return the simplest assignment with the same step that is found."""
-    simplest = tidied(instance, best.assignment, choices=(state.choices, state.edges))
+    simplest = tidied(instance, best.assignment, choices=(state.space.choices, state.space.edges))
     if instance.least_blocks > 1:
         # tidying knows virtual stages by their bounds: what they cost is said by their price alone
         priced = repriced(state, best.index, instance, simplest)

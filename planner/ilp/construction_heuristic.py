@@ -20,15 +20,9 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, at_cuts, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
-from planner.ilp.settings import (
-    HEURISTIC_ROUNDS,
-    LEAN_TRANSIENTS,
-    NEVER,
-    TINY,
-)
-from planner.ilp.stage_loads import at_cuts
+from planner.ilp.settings import HEURISTIC_ROUNDS, LEAN_TRANSIENTS, NEVER, TINY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +63,6 @@ class _Columns:
             to = ratio.argmin(axis=2)
             least[:, own] = np.take_along_axis(ratio, to[:, :, None], axis=2)[:, :, 0]
             target[:, own] = own[to]
-        return least, target
-
-    def moves_within(
-        self, ranks: Integers, places: Integers, host_left: Floats
-    ) -> tuple[Floats, Integers]:
-        """Return the same of some ranks with little host memory left, from some choices alone.
-
-        Both are [rows, columns].
-        """
-        shape = (len(ranks), len(self.kind))
-        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
-        rows, cost, memory = np.arange(len(ranks)), self.cost[ranks], self.memory[ranks]
-        host = self.host[ranks]
-        for place in places.tolist():
-            own = np.flatnonzero(self.kind == self.kind[place])
-            saved = memory[:, place, None] - memory[:, own]
-            hosted = host[:, own] - host[:, place, None]
-            legal = (saved > 0.0) & ((hosted <= 0.0) | (hosted <= host_left[:, None]))
-            ratio = np.full_like(saved, np.inf)
-            np.divide(cost[:, own] - cost[:, place, None], saved, out=ratio, where=legal)
-            to = ratio.argmin(axis=1)
-            least[:, place], target[:, place] = ratio[rows, to], own[to]
         return least, target
 
 
@@ -167,11 +139,6 @@ def _moved(
     """Move layers of every row, which is over its memory, in place; return which rows moved."""
     rows = np.arange(len(counts))
     ratio, target = (each[ranks] for each in columns.moves)
-    scarce = np.flatnonzero(host_left < columns.host.max(axis=1)[ranks])
-    if len(scarce):
-        places = np.flatnonzero(counts[scarce].any(axis=0))
-        few = columns.moves_within(ranks[scarce], places, host_left[scarce])
-        ratio[scarce], target[scarce] = few
     ratio = np.where(counts > 0, ratio, np.inf)
     source = ratio.argmin(axis=1)
     moving: Booleans = np.isfinite(ratio[rows, source])

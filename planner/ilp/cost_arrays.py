@@ -2,8 +2,7 @@
 
 Sheet: of a cost table what the search needs, layers by what they cost and not by cause.
 
-Arrays are [numbers, choices, prices], so that what is asked of one price lies in few places, and
-what is asked of a choice next to one another.
+Arrays are [choices, prices], so that what is asked of a choice lies next to one another.
 
 Price blocks: sheets of prices that were asked for together, as many as memory is given to.
 
@@ -15,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,74 +34,50 @@ Runs = tuple[tuple[int, int], ...]
 """The chain as (kind, blocks) of its parts of one kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds of a layer, [4, choices, prices]."""
+class Spent(NamedTuple):
+    """Seconds of a layer, each [choices, prices]: of a micro-batch, and once a step.
 
-    values: Floats
+    Those forward and those of the weights' gradients are parts of the pace.
+    """
+
+    pace: Floats
+    forward: Floats
+    weight_gradient: Floats
+    end: Floats
 
     @staticmethod
     def of(costs: LayerSeconds) -> Spent:
         """Return the sums over all causes."""
         seconds = costs.micro_batch_seconds
-        total = seconds.total()
-        values = np.empty((4, *total.T.shape))
-        values[0] = total.T
-        np.multiply(values[0], seconds.forward_share.T, out=values[1])
-        np.multiply(values[0], seconds.weight_gradient_share.T, out=values[2])
-        values[3] = costs.step_end_seconds.total().T
-        return Spent(values)
-
-    @property
-    def pace(self) -> Floats:
-        """Return the seconds of a micro-batch, [choices, prices]."""
-        return np.asarray(self.values[0])
-
-    @property
-    def end(self) -> Floats:
-        """Return the seconds once a step, [choices, prices]."""
-        return np.asarray(self.values[3])
+        pace = np.ascontiguousarray(seconds.total().T)
+        return Spent(
+            pace=pace,
+            forward=pace * seconds.forward_share.T,
+            weight_gradient=pace * seconds.weight_gradient_share.T,
+            end=np.ascontiguousarray(costs.step_end_seconds.total().T),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Bytes of a layer, [5, choices, prices]."""
+class Held(NamedTuple):
+    """Bytes of a layer, each [choices, prices], on the device and on the host.
 
-    values: Floats
+    They are held whatever is in flight, for each micro-batch that is, or while the layer runs.
+    """
+
+    static: Floats
+    activations: Floats
+    transient: Floats
+    host: Floats
+    host_activations: Floats
 
     @staticmethod
     def of(held: LayerBytes) -> Held:
         """Return the sums over all causes."""
         columns = (held.static(), held.activations, held.transient, held.host)
-        values = np.empty((5, *columns[1].T.shape))
+        values = np.empty((5, *held.activations.T.shape))
         for row, column in zip(values, (*columns, held.host_activations), strict=True):
             row[:] = column.T
-        return Held(values)
-
-    @property
-    def static(self) -> Floats:
-        """Return the device bytes whatever is in flight, [choices, prices]."""
-        return np.asarray(self.values[0])
-
-    @property
-    def activations(self) -> Floats:
-        """Return the device bytes for a micro-batch in flight, [choices, prices]."""
-        return np.asarray(self.values[1])
-
-    @property
-    def transient(self) -> Floats:
-        """Return the device bytes while the layer runs, [choices, prices]."""
-        return np.asarray(self.values[2])
-
-    @property
-    def host(self) -> Floats:
-        """Return the host bytes whatever is in flight, [choices, prices]."""
-        return np.asarray(self.values[3])
-
-    @property
-    def host_activations(self) -> Floats:
-        """Return the host bytes for a micro-batch in flight, [choices, prices]."""
-        return np.asarray(self.values[4])
+        return Held(*values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +89,8 @@ class _Chain:
 
     def block_counts(self) -> Integers:
         """Return the blocks of each kind, [kinds]."""
-        counts = np.zeros(max(kind for kind, _ in self.chain) + 1, dtype=np.int64)
-        for kind, count in self.chain:
-            counts[kind] += count
-        return counts
+        kinds, counts = np.array(self.chain).T
+        return np.bincount(kinds, counts).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,6 @@ The loads at which the tightest rank is least tight (Tightness) are packed exact
 with host bytes as the cost. A load that does not fit is left out with all that have no fewer layers
 of any kind, and others are looked for, until all ranks are packed or no loads are left, which
 proves that there is no plan: loads of any plan add up to the chain, and each fits on its rank.
-Where loads are too many, cuts are tried that balance the least bytes of layers, or fill ranks up
-from one end of the chain, which proves nothing.
 
 Needs: the memory with which a configuration fits, found by giving it more until it does.
 
@@ -28,19 +26,26 @@ always more than what there is, and it is known which of the two memories it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.construction_heuristic import balanced_cuts, cuts_under
 from planner.ilp.cut_point_graph import best_loads, cuts_with_loads, least_maximum, steps_of
-from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
+from planner.ilp.instance import (
+    Assignment,
+    Evaluation,
+    Instance,
+    at_cuts,
+    evaluate,
+    everywhere,
+    fits,
+    load_of_cuts,
+)
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
 from planner.ilp.problem import Effort, TooManyError
 from planner.ilp.settings import (
-    LEAN_CUT_RATIOS,
     LOAD_SUMS,
     LOADS_BRANCHED,
     NEVER,
@@ -49,10 +54,9 @@ from planner.ilp.settings import (
     TIE_WEIGHT,
     UNITS_PER_LOOK,
 )
-from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
+from planner.ilp.stage_knapsack import Knapsack, hull_slopes, knapsack_of, least_cost
 from planner.ilp.stage_loads import (
     Load,
-    everywhere,
     loads_of,
     with_pinned,
 )
@@ -124,17 +128,9 @@ class Room:
 
 
 def rooms_of(instance: Instance) -> list[Room]:
-    """Return the room of every rank; ranks that are equal have one."""
-    known: dict[tuple[object, ...], Room] = {}
-    found = []
+    """Return the room of every rank."""
     shares = _shares(instance)
-    for rank in range(instance.stage_count):
-        knapsack = knapsack_of(instance, rank, shares)
-        key = key_of(instance, rank, knapsack)
-        if key not in known:
-            known[key] = Room.of(knapsack)
-        found.append(known[key])
-    return found
+    return [Room.of(knapsack_of(instance, r, shares)) for r in range(instance.stage_count)]
 
 
 def _shares(instance: Instance) -> list[Floats]:
@@ -146,63 +142,6 @@ def _shares(instance: Instance) -> list[Floats]:
     device = np.maximum(instance.capacity_bytes - instance.stage_bytes, 1.0)[:, None]
     host = np.maximum(instance.host_capacity_bytes, 1.0)[:, None]
     return [kind.host / host + TIE_WEIGHT * kind.memory / device for kind in instance.kinds]
-
-
-def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
-    """Return the bytes that the cuts add to every rank beyond their least, [stages]."""
-    held = np.zeros(instance.stage_count)
-    extras = instance.extras
-    if extras is not None:
-        inner = np.arange(len(cuts) - 2)
-        classes = instance.block_classes[np.asarray(cuts)[1:-1] - 1]
-        holders = np.array(instance.holders)
-        np.add.at(held, holders[:-1], extras.first_bytes[inner, classes])
-        np.add.at(held, holders[1:], extras.second_bytes[inner, classes])
-    return held
-
-
-def lean_cuts(instance: Instance) -> Iterator[tuple[int, ...]]:
-    """Yield cuts of little memory by the bytes of layers at some prices of host bytes."""
-    seen = set()
-    for ratio in LEAN_CUT_RATIOS:
-        share = _memory_shares(instance, ratio)
-        for cuts in (
-            balanced_cuts(instance, share, with_own=False),
-            _filled_up(instance, share),
-            _filled_up_from_the_end(instance, share),
-        ):
-            if cuts is not None and cuts not in seen:
-                seen.add(cuts)
-                yield cuts
-
-
-def _memory_shares(instance: Instance, ratio: float) -> Floats:
-    """Return the least share of a rank's room that a block takes, [stages, blocks].
-
-    With a ratio of 1 all of the host's memory is worth as much as all of the device's.
-    """
-    room, host = instance.capacity_bytes - instance.stage_bytes, instance.host_capacity_bytes
-    price = ratio * room / np.maximum(host, 1.0)
-    limit = np.maximum(room + price * host, 1.0)
-    share = np.zeros((instance.stage_count, len(instance.kinds)))
-    for k in instance.free_kinds:
-        kind = instance.kinds[k]
-        share[:, k] = (kind.memory + price[:, None] * kind.host).min(axis=1) / limit
-    return np.asarray(share[:, instance.block_kinds])
-
-
-def _filled_up(instance: Instance, share: Floats) -> tuple[int, ...] | None:
-    """Return cuts at which the first ranks take all that they have room for."""
-    sums = np.concatenate([np.zeros((len(share), 1)), np.cumsum(share, axis=1)], axis=1)
-    room = [1.0 / instance.least_blocks] * instance.stage_count
-    return cuts_under(instance, sums.tolist(), room)
-
-
-def _filled_up_from_the_end(instance: Instance, share: Floats) -> tuple[int, ...] | None:
-    """Return cuts at which the last ranks take all that they have room for."""
-    backwards = replace(instance, holders=instance.holders[::-1], chain=instance.chain[::-1])
-    cuts = _filled_up(backwards, share[:, ::-1])
-    return None if cuts is None else tuple(instance.block_count - cut for cut in cuts[::-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +160,7 @@ def fitted(instance: Instance, *, effort: Effort) -> Fitted:
     windows = levels_of(fit_chain(instance)).windows(0.0)
     if windows is None:
         return Fitted(is_proven=True)
-    rooms = rooms_of(instance)
-    found = _levelled(instance, rooms, windows, effort)
-    if found.is_proven or found.assignment is not None or instance.is_uniform:
-        return found
-    for cuts in lean_cuts(instance):
-        assignment = _assignment(instance, rooms, cuts)
-        if assignment is not None:
-            return Fitted(assignment=assignment)
-    return Fitted()
+    return _levelled(instance, rooms_of(instance), windows, effort)
 
 
 def _levelled(
@@ -262,7 +193,7 @@ def _levelled(
         best = [own[place] for own, place in zip(loads, places, strict=True)]
         unpacked = _unpacked(instance, rooms, best)
         if not unpacked:
-            cuts = cuts_with_loads(instance, best)
+            cuts, _ = cuts_with_loads(instance, best)
             return Fitted(assignment=None if cuts is None else _assignment(instance, rooms, cuts))
         for rank, is_sure in unpacked.items():
             levels[rank][_no_fewer(loads[rank], best[rank], is_sure=is_sure)] = np.inf
@@ -333,7 +264,7 @@ def _assignment(
 ) -> Assignment | None:
     """Return the plan of packings of what lies between cuts, None where some do not fit."""
     layers = []
-    further = cut_bytes(instance, cuts).tolist()
+    further = (at_cuts(instance, cuts).stage_bytes - instance.stage_bytes).tolist()
     for rank, (room, load) in enumerate(zip(rooms, load_of_cuts(instance, cuts), strict=True)):
         packed = room.packing(with_pinned(instance, rank, tuple(load)), further[rank])
         if isinstance(packed, bool):

@@ -43,7 +43,7 @@ Of `planner.ilp.lagrangian_bound`, which cuts off no plan below the cutoff Z and
 take minutes into ones that take less than a second:
     most[r,k,s]        most layers; of a pinned kind 1 at the most on its rank and 0 on all others
     lo_r, hi_r         window of rank r: its blocks, of all free kinds together
-    a[j,x], b[j,x]     first and last place of run x within the window of cut j (`cut_windows`)
+    a[j,x], b[j,x]     first and last place of run x within the window of cut j (`Windows`)
     S', V', U', B', Z' bounds of sum f_r, V, U, V + U and of the objective
 
 Variables
@@ -116,12 +116,11 @@ import numpy as np
 
 from planner.cost.configuration import Configuration
 from planner.cost.schedule import Holding, in_flight, peak_holdings
-from planner.ilp.instance import Instance
+from planner.ilp.instance import Instance, everywhere
 from planner.ilp.lagrangian_bound import Reduction
 from planner.ilp.settings import (
     SOLVER_ROW_TOLERANCE,
 )
-from planner.ilp.stage_loads import everywhere
 
 Sense = Literal["<=", ">=", "=="]
 
@@ -277,7 +276,8 @@ def _add_layers(made: Formulation) -> None:
 def _add_cuts(made: Formulation) -> None:
     """Add y[j,x] for the runs that each cut may lie in, and N[j,k] unless ranks hold one j each."""
     instance = made.instance
-    first, last = cut_windows(made)
+    cuts = made.reduction.windows.cuts
+    first, last = everywhere(instance) if cuts is None else cuts
     for j in range(len(instance.holders) - 1):
         made.segments.append(_segments(made, j, int(first[j + 1]), int(last[j + 1])))
     if instance.is_in_order:
@@ -288,17 +288,6 @@ def _add_cuts(made: Formulation) -> None:
                 name=f"N[{j},{k}]", upper=float(instance.kinds[k].count), is_integer=True
             )
             made.held[j, k] = made.program.add(variable)
-
-
-def cut_windows(made: Formulation) -> tuple[np.ndarray, np.ndarray]:
-    """Return the earliest and latest place of every cut, [virtual stages + 1].
-
-    Cut j has index j + 1, behind the start of the chain; windows are those of the reduction, else
-    there is a block on every virtual stage.
-    """
-    cuts = made.reduction.windows.cuts
-    earliest, latest = everywhere(made.instance) if cuts is None else cuts
-    return earliest, latest
 
 
 def _segments(made: Formulation, j: int, earliest: int, latest: int) -> list[CutSegment]:

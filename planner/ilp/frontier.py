@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.configuration import Choice, Configurations, Floats
-from planner.cost.price_list import PriceList
+from planner.cost.configuration import Configurations, Floats
 from planner.ilp.branch_and_bound import Branching
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.milp import SolverName
-from planner.ilp.pricing import Pricing
+from planner.ilp.pricing import PricedSpace, Pricing
 from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
 from planner.ilp.settings import FINE_ROUNDING, PROOF_TOLERANCE
 
@@ -96,12 +95,6 @@ class Frontier:
     def open_count(self) -> int:
         """Return how many configurations wait in turn and may still matter."""
         return int(np.count_nonzero(self.queues[Queue.NOW] < self.limit_seconds()))
-
-    @property
-    def left_open(self) -> list[int]:
-        """Return the configurations whose key is not reached by any plan known of them."""
-        found: list[int] = np.flatnonzero(np.isfinite(self.queues[Queue.OPEN])).tolist()
-        return found
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""
@@ -195,13 +188,6 @@ class Frontier:
         self.queues[Queue.NOW, found] = np.inf
         return found
 
-    def quick_of(self, indices: Iterable[int]) -> list[int]:
-        """Return those that nobody has looked into, with keys below the limit."""
-        asked = np.array(list(indices), dtype=np.int64)
-        is_quick = self.stages[asked] == Stage.QUICK
-        found: list[int] = asked[is_quick & (self.keys[asked] < self.limit_seconds())].tolist()
-        return found
-
     def screen(self, indices: Sequence[int], bounds: Floats) -> list[int]:
         """Take note of bounds with memory; return those that may matter, which wait under them."""
         places = np.array(indices, dtype=np.int64)
@@ -255,39 +241,42 @@ class State:
     """One search, by configuration where it is about one.
 
     `branchings` are how far each was branched on, None where it has too many loads for that or
-    branching can say no more, and `begun` those of an earlier search; `turns` how many turns each
+    branching can say no more; `turns` how many turns each
     had; `refused` are those whose best relaxed plan does not fit; `branched` are those that were
     branched on, `declined` those that need a program, with the limit at which branching said so,
-    and `programmed` those for which one was solved; `unfit` have no plan, however slow; `settled`
+    and `programmed` those for which one was solved; `settled`
     are the best plans of `groups` that were told, and all below `enough_seconds` is to be known.
-    `price_lists` are what layers cost under some. `screens` is how many screens had a limit,
+    `screens` is how many screens had a limit,
     `dived_to` the least bound looked into as soon as it was screened.
     """
 
     problem: Problem
-    configurations: Configurations
-    pricing: Pricing
+    space: PricedSpace
     frontier: Frontier
     solver: SolverName
     started: float
-    choices: tuple[Choice, ...]
-    edges: tuple[Choice, ...]
-    not_searched: tuple[str, ...] = ()
     groups: Groups = ONE_GROUP
     enough_seconds: float = float("inf")
-    begun: dict[int, Branching] = field(default_factory=dict)
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)
     declined: dict[int, float] = field(default_factory=dict)
     programmed: set[int] = field(default_factory=set)
-    unfit: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     settled: dict[int, Group] = field(default_factory=dict)
-    price_lists: dict[int, PriceList] = field(default_factory=dict)
     screens: int = 0
     dived_to: float = float("inf")
     milp_count: int = 0
+
+    @property
+    def pricing(self) -> Pricing:
+        """Return the prices of all configurations."""
+        return self.space.pricing
+
+    @property
+    def configurations(self) -> Configurations:
+        """Return all configurations."""
+        return self.space.configurations
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""

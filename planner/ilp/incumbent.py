@@ -19,18 +19,14 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.configuration import Configuration, Floats, Integers
-from planner.cost.price_list import PriceList
-from planner.cost.schedule import in_flight, peak_holdings
 from planner.cost.step import predict_priced
 from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts
+from planner.ilp.formulation import Moments
 from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
-from planner.ilp.milp import strategy_of
 from planner.ilp.problem import TooManyError
-from planner.ilp.settings import FEW_KEPT
 from planner.schema.plan import Prediction
-from planner.schema.strategy import Strategy
 
 
 def leanest_cuts(
@@ -39,18 +35,12 @@ def leanest_cuts(
     """Return the cuts of the assignment's loads with the least memory, None if none is found."""
     over = evaluate(instance, assignment).memory_bytes - instance.capacity_bytes
     kept = _mean_kept(instance, assignment)
-    shape = {
-        "pipeline_parallel_degree": configuration.pipeline_parallel_degree,
-        "virtual_pipeline_degree": configuration.virtual_pipeline_degree,
-        "micro_batch_count": configuration.micro_batch_count,
-    }
-    schedule = configuration.pipeline_schedule
+    moments = Moments.of(configuration)
 
     def excess(rank: int, counts: Integers) -> Floats:
-        moments = np.array(peak_holdings(schedule, rank=rank, **shape))
-        alike = in_flight(schedule, stage=rank, **shape)
         by_part = counts @ kept[rank]
-        more = (by_part @ moments.T).max(axis=1) - alike * by_part.sum(axis=1)
+        more = (by_part @ np.array(moments.held[rank]).T).max(axis=1)
+        more -= moments.alike[rank] * by_part.sum(axis=1)
         return np.asarray(over[rank] + np.maximum(more, 0.0))
 
     loads = loads_at_cuts(instance, assignment.cuts)
@@ -120,45 +110,10 @@ def cut_anew(
 
 def repriced(state: State, index: int, instance: Instance, assignment: Assignment) -> Prediction:
     """Return what the cost model says of an assignment."""
-    problem = state.problem
-    strategy = strategy_from(state, index, instance, assignment)
+    problem, space = state.problem, state.space
     return predict_priced(
-        _price_list(state, index).priced(strategy),
+        space.price_list(index).priced(space.strategy(index, instance, assignment)),
         workload=problem.workload,
         hardware=problem.hardware,
         job=problem.job,
-    )
-
-
-def _price_list(state: State, index: int) -> PriceList:
-    """Return what layers cost under a configuration; the last few that were asked for are kept."""
-    known = state.price_lists.pop(index, None)
-    if known is None:
-        problem = state.problem
-        known = PriceList.of(
-            problem.workload,
-            problem.hardware,
-            problem.job,
-            state.configurations.row(index),
-            choices=state.choices,
-            edges=state.edges,
-        )
-    state.price_lists[index] = known
-    if len(state.price_lists) > FEW_KEPT:
-        del state.price_lists[next(iter(state.price_lists))]
-    return known
-
-
-def strategy_from(state: State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
-    """Return the strategy that an assignment of a configuration stands for."""
-    row = state.configurations.row(index)
-    return strategy_of(
-        instance,
-        assignment,
-        configuration=row,
-        choices=state.choices,
-        edges=state.edges,
-        device_groups=state.problem.hardware.stage_groups(
-            row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-        ),
     )

@@ -16,6 +16,8 @@ Blocks of a model may differ in what travels behind them alone, as those of a vi
 outputs are collected on the way. Such kinds differ in cuts (`CutExtras`), not in layers: as one
 kind they leave fewer loads and no plans that are the same but for names.
 
+Places: where the cuts of a chain may lie, and what they add at the least there.
+
 Assembly: instances from sheets of prices.
 """
 
@@ -25,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,6 @@ from planner.cost.layer_costs import StageFixed
 from planner.cost.schedule import (
     BoundaryShares,
     FillWeights,
-    ScheduleTiming,
     in_flight,
     rank_of_virtual_stage,
     schedule_timing,
@@ -45,6 +46,8 @@ from planner.cost.stage import boundary_places
 from planner.hardware import ClusterHardware
 from planner.ilp.cost_arrays import Sheet
 from planner.schema.job import Stack
+
+_NUMBERS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,6 +199,7 @@ class Evaluation:
 
 def evaluate(instance: Instance, assignment: Assignment) -> Evaluation:
     """Return the exact step and the memory of an assignment, from the counts alone."""
+    instance = at_cuts(instance, assignment.cuts)
     pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
     end, memory = instance.stage_end.copy(), instance.stage_bytes.copy()
     host, transient = np.zeros(instance.stage_count), np.zeros(instance.stage_count)
@@ -207,8 +211,6 @@ def evaluate(instance: Instance, assignment: Assignment) -> Evaluation:
         host += (placed * kind.host).sum(axis=1)
         held = np.where(placed > 0, kind.transient, 0.0)
         transient = np.maximum(transient, held.max(axis=1))
-    if instance.extras is not None:
-        _add_extras(instance, instance.extras, assignment.cuts, pace=pace, fill=fill, memory=memory)
     step = fill.sum() + instance.repeat_count * pace.max() + end.max()
     return Evaluation(
         step_seconds=float(step),
@@ -235,13 +237,10 @@ def evaluate_uniform(
     All free kinds have the same choices in the same order; `ends` [choices] are those of the
     embedding and the head that go with them.
     """
-    pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
-    fixed = instance.stage_bytes.copy()
-    if instance.extras is not None:
-        _add_extras(instance, instance.extras, cuts, pace=pace, fill=fill, memory=fixed)
-    starts = {"pace": pace, "fill": fill, "end": instance.stage_end, "memory": fixed}
-    starts["host"] = np.zeros(instance.stage_count)
     loads = np.array(load_of_cuts(instance, cuts))
+    instance = at_cuts(instance, cuts)
+    starts = {name: getattr(instance, f"stage_{name}") for name in ("pace", "fill", "end")}
+    starts |= {"memory": instance.stage_bytes, "host": np.zeros(instance.stage_count)}
     held = {
         name: start[:, None] + sum(_uniform_layers(instance, name, loads, ends))
         for name, start in starts.items()
@@ -265,28 +264,6 @@ def _uniform_layers(
         if kind.pinned_stage is not None:
             is_there = np.arange(instance.stage_count) == kind.pinned_stage
             yield np.where(is_there[:, None], getattr(kind, name)[:, ends], 0.0)
-
-
-def _add_extras(
-    instance: Instance,
-    extras: CutExtras,
-    cuts: tuple[int, ...],
-    *,
-    pace: Floats,
-    fill: Floats,
-    memory: Floats,
-) -> None:
-    """Add what the cuts cost where they are."""
-    for place, cut in enumerate(cuts[1:-1]):
-        group = instance.block_classes[cut - 1]
-        sides = (
-            (instance.holders[place], extras.first_bytes),
-            (instance.holders[place + 1], extras.second_bytes),
-        )
-        for rank, held in sides:
-            pace[rank] += extras.pace[place, group]
-            fill[rank] += extras.fill[place, group]
-            memory[rank] += held[place, group]
 
 
 def fits(instance: Instance, evaluation: Evaluation) -> bool:
@@ -320,21 +297,20 @@ def with_host_priced(instance: Instance, ratio: float) -> Instance:
 
 
 def cuts_of(instance: Instance, counts: tuple[NDArray[np.int64], ...]) -> tuple[int, ...]:
-    """Return cuts at which every rank holds as many blocks as `counts` say.
+    """Return cuts at which every rank holds as many blocks as `counts` say."""
+    held = np.sum([counts[k].sum(axis=1) for k in instance.free_kinds], axis=0)
+    return even_cuts(instance, held.tolist())
+
+
+def even_cuts(instance: Instance, blocks: Sequence[int]) -> tuple[int, ...]:
+    """Return cuts at which every rank holds so many blocks, [stages].
 
     Exact where ranks follow one another along the chain; where a rank holds several virtual stages
     of a chain of one kind, its blocks are spread evenly over them. Later ones get no fewer, as
     earlier ones hold more micro-batches.
     """
-    held = np.sum([counts[k].sum(axis=1) for k in instance.free_kinds], axis=0)
-    shares = {
-        rank: list(_even(int(held[rank]), instance.holders.count(rank)))
-        for rank in range(instance.stage_count)
-    }
-    cuts = [0]
-    for rank in instance.holders:
-        cuts.append(cuts[-1] + shares[rank].pop(0))
-    return tuple(cuts)
+    shares = [iter(_even(held, instance.holders.count(rank))) for rank, held in enumerate(blocks)]
+    return (0, *accumulate(next(shares[rank]) for rank in instance.holders))
 
 
 def load_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> list[list[int]]:
@@ -353,22 +329,76 @@ def _even(total: int, parts: int) -> tuple[int, ...]:
     )
 
 
-def undominated(columns: Floats) -> Integers:
-    """Return the indices of the choices that no other choice equals or beats in every column.
+def everywhere(instance: Instance) -> Integers:
+    """Return the windows of all cuts: a block on every virtual stage, [2, virtual stages + 1]."""
+    count = len(instance.holders)
+    first = np.arange(count + 1)
+    last = instance.block_count - first[::-1]
+    first[-1], last[0] = instance.block_count, 0
+    return np.stack([first, last])
 
-    `columns` is [columns, choices]. Of equal choices the first is kept. Memory is linear in the
-    micro-batches in flight, so being no worse at their least and at their most is being no worse
-    at every stage.
+
+def placed(instance: Instance, places: Integers) -> Instance:
+    """Return the instance with its cuts within the windows, each at its least extras there."""
+    pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
+    held = instance.stage_bytes.copy()
+    for cut, least in enumerate(_least(instance, places)):
+        for rank, added in zip(instance.holders[cut : cut + 2], least[2:], strict=True):
+            pace[rank] += least[0]
+            fill[rank] += least[1]
+            held[rank] += added
+    return replace(
+        instance,
+        stage_pace=pace,
+        stage_fill=fill,
+        stage_bytes=held,
+        extras=None,
+        classes=None,
+        origin=None if instance.origin is None else placed(instance.origin, places),
+    )
+
+
+def at_cuts(instance: Instance, cuts: Sequence[int]) -> Instance:
+    """Return the instance with what cuts at these places add as costs of the ranks themselves."""
+    if instance.extras is None:
+        return instance
+    return placed(instance, np.array([cuts, cuts]))
+
+
+def _least(instance: Instance, places: Integers) -> list[list[float]]:
+    """Return what every cut adds at the least: pace, fill, bytes before and behind it."""
+    assert instance.extras is not None  # noqa: S101 - nothing to place otherwise
+    extras, classes = instance.extras, instance.block_classes
+    earliest, latest = places[:, 1:-1]
+    cuts = np.arange(len(earliest))
+    open_cuts = np.flatnonzero(earliest < latest).tolist()
+    found = []
+    for part in (extras.pace, extras.fill, extras.first_bytes, extras.second_bytes):
+        least = part[cuts, classes[earliest - 1]]
+        for cut in open_cuts:
+            least[cut] = part[cut, classes[earliest[cut] - 1 : latest[cut]]].min()
+        found.append(least.tolist())
+    return [list(own) for own in zip(*found, strict=True)]
+
+
+def beaten(columns: Floats) -> Booleans:
+    """Return which choices another one equals or beats in every column, [..., choices].
+
+    `columns` is [columns, ..., choices]. Of equal choices the first is not beaten.
     """
-    no_worse = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
-    better = no_worse & ~no_worse.T
-    count = columns.shape[1]
-    earlier_equal = no_worse & no_worse.T & (np.arange(count)[:, None] < np.arange(count)[None, :])
-    dominated = (better | earlier_equal).any(axis=0)
-    return np.flatnonzero(~dominated)
+    no_worse = (columns[..., :, None] <= columns[..., None, :]).all(axis=0)
+    earlier = np.tri(columns.shape[-1], k=-1, dtype=bool).T
+    beats = no_worse & (earlier | ~np.swapaxes(no_worse, -1, -2))
+    return np.asarray(beats.any(axis=-2))
 
 
-_COLUMNS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
+def undominated(columns: Floats) -> Integers:
+    """Return the indices of the choices that no other beats, `columns` [columns, choices].
+
+    Memory is linear in the micro-batches in flight, so being no worse at their least and at their
+    most is being no worse at every stage.
+    """
+    return np.flatnonzero(~beaten(columns))
 
 
 def merged(instance: Instance) -> Instance:
@@ -390,26 +420,19 @@ def merged(instance: Instance) -> Instance:
 
 def _merged_kinds(kinds: Sequence[Kind]) -> tuple[tuple[Kind, ...], Integers]:
     """Return the kinds that differ, and the place of each one's among them, [kinds]."""
-    found: dict[object, int] = {}
-    counts: list[int] = []
-    firsts: list[Kind] = []
-    places = []
+    found: dict[object, Kind] = {}
     for kind in kinds:
-        place = found.setdefault(_key(kind), len(found))
-        if place == len(firsts):
-            firsts.append(kind)
-            counts.append(0)
-        counts[place] += kind.count
-        places.append(place)
-    every = (replace(kind, count=count) for kind, count in zip(firsts, counts, strict=True))
-    return tuple(every), np.array(places, dtype=np.int64)
+        known = found.get(_key(kind))
+        found[_key(kind)] = replace(known, count=known.count + kind.count) if known else kind
+    names = list(found)
+    return tuple(found.values()), np.array([names.index(_key(kind)) for kind in kinds])
 
 
 def _key(kind: Kind) -> object:
     """Return what equal kinds share; one that is pinned has no equal."""
     if kind.pinned_stage is not None:
         return id(kind)
-    return (kind.choice, *(getattr(kind, name).tobytes() for name in _COLUMNS))
+    return (kind.choice, *(getattr(kind, name).tobytes() for name in _NUMBERS))
 
 
 def _merged_extras(extras: CutExtras) -> tuple[CutExtras, Integers]:
@@ -466,17 +489,22 @@ def shapes_of(
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], Exchanges] = {}
     shapes, lone_speed_ratio = [], hardware.lone_speed_ratio
     for configuration in configurations:
-        holders, kinds = _holders(configuration), _kinds(configuration, hardware)
+        degree = configuration.pipeline_parallel_degree
+        holders = _holders(configuration)
+        kinds = hardware.stage_kinds(configuration.device_order, pipeline_parallel_degree=degree)
         if (holders, kinds) not in known:
             known[holders, kinds] = _exchanges(holders, kinds, hardware)
-        exchanges = known[holders, kinds]
+        timing = schedule_timing(configuration, stack, lone_speed_ratio=lone_speed_ratio)
         shapes.append(
-            _shape(
-                configuration,
-                schedule_timing(configuration, stack, lone_speed_ratio=lone_speed_ratio),
+            Shape(
+                degree=degree,
                 holders=holders,
-                kinds=kinds,
-                exchanges=exchanges,
+                in_flight=np.array(_in_flight(configuration)),
+                repeat_count=timing.repeat_count,
+                weights=timing.weights,
+                shares=timing.shares,
+                device_kinds=kinds,
+                exchanges=known[holders, kinds],
             )
         )
     return shapes
@@ -493,38 +521,19 @@ def _holders(configuration: Configuration) -> tuple[int, ...]:
     )
 
 
-def _kinds(configuration: Configuration, hardware: ClusterHardware) -> tuple[int, ...]:
-    """Return the kind of device of each rank."""
+def _in_flight(configuration: Configuration) -> list[float]:
+    """Return how many micro-batches each rank holds as if its virtual stages held alike."""
     degree = configuration.pipeline_parallel_degree
-    return hardware.stage_kinds(configuration.device_order, pipeline_parallel_degree=degree)
-
-
-def _shape(
-    configuration: Configuration,
-    timing: ScheduleTiming,
-    *,
-    holders: tuple[int, ...],
-    kinds: tuple[int, ...],
-    exchanges: Exchanges,
-) -> Shape:
-    schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
-    virtual, count = configuration.virtual_pipeline_degree, configuration.micro_batch_count
-    size = {"pipeline_parallel_degree": degree, "virtual_pipeline_degree": virtual}
-    return Shape(
-        degree=degree,
-        holders=holders,
-        in_flight=np.array(
-            [
-                in_flight(schedule, micro_batch_count=count, stage=stage, **size)
-                for stage in range(degree)
-            ]
-        ),
-        repeat_count=timing.repeat_count,
-        weights=timing.weights,
-        shares=timing.shares,
-        device_kinds=kinds,
-        exchanges=exchanges,
-    )
+    return [
+        in_flight(
+            configuration.pipeline_schedule,
+            pipeline_parallel_degree=degree,
+            virtual_pipeline_degree=configuration.virtual_pipeline_degree,
+            micro_batch_count=configuration.micro_batch_count,
+            stage=stage,
+        )
+        for stage in range(degree)
+    ]
 
 
 def _exchanges(
@@ -541,8 +550,6 @@ def _exchanges(
         places=(tuple(link[0] for link in links), tuple(link[-1] for link in links)),
     )
 
-
-_NUMBERS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
 
 Compared = Callable[[Floats, Floats], Floats]
 """Says of [numbers, ranks, choices] at micro-batches in flight [ranks] what choices differ in."""
@@ -607,8 +614,13 @@ def instance_of(
 
 def _numbers(sheets: Sequence[Sheet], place: int, index: int, shape: Shape) -> Floats:
     """Return the numbers of a layer's choices on every rank, [numbers, stages, choices]."""
-    spent = np.stack([sheet.spent.layers[place].values[:, :, index] for sheet in sheets], axis=1)
-    held = np.stack([sheet.held.layers[place].values[:, :, index] for sheet in sheets], axis=1)
+    spent, held = (
+        np.array([[own[:, index] for own in layer] for layer in each]).swapaxes(0, 1)
+        for each in (
+            [sheet.spent.layers[place] for sheet in sheets],
+            [sheet.held.layers[place] for sheet in sheets],
+        )
+    )
     pace, forward, weight, end = spent
     fill = shape.weights.of(forward, pace - forward - weight, weight)
     devices, flight = np.array(shape.device_kinds), shape.in_flight[:, None]
@@ -643,13 +655,8 @@ def _kept(
     """Return the choices that none beats on all of some ranks, all where nothing is compared."""
     if compared is None:
         return np.arange(numbers.shape[2])
-    return undominated(_flat(numbers, ranks, shape, compared))
-
-
-def _flat(numbers: Floats, ranks: Sequence[int], shape: Shape, compared: Compared) -> Floats:
-    """Return what choices are compared in on all of some ranks, [numbers by ranks, choices]."""
     own = compared(numbers.take(ranks, axis=1), shape.in_flight.take(ranks))
-    return own.reshape(-1, numbers.shape[2])
+    return undominated(own.reshape(-1, numbers.shape[2]))
 
 
 def _kind(

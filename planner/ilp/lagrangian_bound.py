@@ -46,8 +46,7 @@ Reduction: what no plan below a cutoff can have, so that the program need not sa
 With a cutoff Z and the bounds S', U' and so on:
 
 R1. rho T + U <= Z - S' and rho T <= Z - S' - U': limits of each rank's omega and pace, beside that
-    of its memory. Each limit leaves windows to what ranks hold. Within them S' may be larger, and
-    the limits closer: this is repeated while it helps.
+    of its memory. Each limit leaves windows to what ranks hold.
 R2. A rank surely holds some layers. With those at their least price, n layers of choice s cost at
     least n (price_s - least price) more: the most n that the limits leave, at any grid point,
     bounds n[r,k,s]; often by 0.
@@ -63,8 +62,8 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
-from planner.ilp.instance import Instance, Kind, with_host_priced
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.instance import Instance, Kind, beaten, everywhere, with_host_priced
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
@@ -96,11 +95,17 @@ class PricedChain:
         return np.stack([self.prices[k].min(axis=2) for k in self.instance.free_kinds])
 
 
-def cost_chain(instance: Instance, measure: Measure, base: Floats) -> PricedChain:
-    """Return what layers cost with memory priced; `base` [stages] is a rank's own cost."""
+@lru_cache(maxsize=3 * CONFIGURATIONS_KEPT)
+def cost_chain(instance: Instance, measure: Measure) -> PricedChain:
+    """Return what layers cost with memory priced: no rank's pace may exceed T, omega rho T + U."""
     grid, prices = _priced(instance.kinds, measure, instance.repeat_count)
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
-    return _chain(instance, prices, base[:, None] - grid * slack[:, None])
+    own = {
+        "fill": instance.stage_fill,
+        "pace": instance.stage_pace,
+        "both": instance.repeat_count * instance.stage_pace + instance.stage_end,
+    }
+    return _chain(instance, prices, own[measure][:, None] - grid * slack[:, None])
 
 
 @lru_cache(maxsize=FEW_KEPT)
@@ -265,24 +270,12 @@ class PoolLevels:
         pooled += float(self._totals @ (weights * self._price).min(axis=1))
         return max(pooled, float(self._alone.max()))
 
-    def least_sum(self, windows: Windows | None = None) -> float:
-        """Return a number that the sum of phi_r of any plan (within the windows) reaches.
+    def least_sum(self) -> float:
+        """Return a number that the sum of phi_r of any plan reaches.
 
         It is the sum of offsets with every layer at its cheapest rank.
-        Within windows a rank has room for some layers only, and the room has a price mu_r: what
-        the last rank costs that is needed, when the cheapest are filled first, beyond its own.
         """
         pooled = float(self._offset.sum() + self._totals @ self._price.min(axis=1))
-        if windows is not None:
-            mean = self._totals @ self._price / self._totals.sum()
-            order = np.argsort(mean, kind="stable")
-            filled = np.cumsum(windows.most[order])
-            last = int(np.searchsorted(filled, self._instance.block_count))
-            marginal = float(mean[order[min(last, len(order) - 1)]])
-            rent = np.maximum(marginal - mean, 0.0)
-            priced = float(self._totals @ (self._price + rent).min(axis=1))
-            priced += float(self._offset.sum() - rent @ windows.most)
-            pooled = max(pooled, priced)
         return max(pooled, float(self._alone.sum()))
 
     def windows(self, limit: float) -> Windows | None:
@@ -372,27 +365,19 @@ def everything(instance: Instance) -> Windows:
     least = np.full(stages, instance.least_blocks, dtype=np.int64)
     most = np.full(stages, instance.block_count - instance.least_blocks * (stages - 1))
     if instance.is_in_order and not instance.is_uniform:
-        first = np.arange(stages + 1)
-        last = instance.block_count - first[::-1]
-        first[-1], last[0] = instance.block_count, 0
-        return chain_windows(instance, np.stack([first, last]))
+        return chain_windows(instance, everywhere(instance))
     return _counted(instance, least, most)
 
 
 def windows_at(instance: Instance, cuts: tuple[int, ...]) -> Windows:
     """Return the windows of plans whose chain is cut at these places."""
-    loads = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
     places = np.array(cuts)
+    if instance.is_in_order and not instance.is_uniform:
+        return chain_windows(instance, np.stack([places, places]))
+    loads = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
     np.add.at(loads, np.array(instance.holders), np.diff(instance.prefix_counts[places], axis=0))
     counts = loads.sum(axis=1)
-    is_by_cuts = instance.is_in_order and not instance.is_uniform
-    return Windows(
-        least=counts,
-        most=counts,
-        sure=loads,
-        room=loads,
-        cuts=np.stack([places, places]) if is_by_cuts else None,
-    )
+    return Windows(least=counts, most=counts, sure=loads, room=loads)
 
 
 def both(one: Windows, other: Windows, instance: Instance) -> Windows | None:
@@ -466,17 +451,17 @@ def objective_bounds(
     if levels_of(fit_chain(instance)).windows(0.0) is None:
         return None
     found = ObjectiveBounds(
-        fill_sum=levels_of(fill_chain(instance)).least_sum(),
+        fill_sum=levels_of(cost_chain(instance, "fill")).least_sum(),
         repeated_pace=0.0,
         largest_end=0.0,
-        both=levels_of(both_chain(instance)).least_level(),
+        both=levels_of(cost_chain(instance, "both")).least_level(),
     )
     if found.step_seconds() > cutoff_seconds:
         return found
     ends = sum(_least_end(instance, k) for k in range(len(instance.kinds)))
     return replace(
         found,
-        repeated_pace=instance.repeat_count * levels_of(pace_chain(instance)).least_level(),
+        repeated_pace=instance.repeat_count * levels_of(cost_chain(instance, "pace")).least_level(),
         largest_end=float(instance.stage_end.mean()) + ends / instance.stage_count,
     )
 
@@ -514,25 +499,6 @@ def least_memory_bytes(instance: Instance) -> float:
     """
     excess = levels_of(memory_chain(instance, np.zeros(1))).least_level()
     return float(instance.capacity_bytes.max()) + excess
-
-
-@lru_cache(maxsize=CONFIGURATIONS_KEPT)
-def fill_chain(instance: Instance) -> PricedChain:
-    """Return the fills with memory priced."""
-    return cost_chain(instance, "fill", instance.stage_fill)
-
-
-@lru_cache(maxsize=CONFIGURATIONS_KEPT)
-def pace_chain(instance: Instance) -> PricedChain:
-    """Return the paces with memory priced: no rank's may exceed T."""
-    return cost_chain(instance, "pace", instance.stage_pace)
-
-
-@lru_cache(maxsize=CONFIGURATIONS_KEPT)
-def both_chain(instance: Instance) -> PricedChain:
-    """Return omega with memory priced: no rank's may exceed rho T + U."""
-    base = instance.repeat_count * instance.stage_pace + instance.stage_end
-    return cost_chain(instance, "both", base)
 
 
 @lru_cache(maxsize=CONFIGURATIONS_KEPT)
@@ -575,19 +541,11 @@ def reduction(
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
         return None
-    windows = everything(instance) if cuts is None else windows_at(instance, cuts)
-    while True:
-        limits = _limits(instance, known, cutoff_seconds)
-        narrowed = _narrowed(instance, windows, limits)
-        if narrowed is None:
-            return None
-        windows = narrowed
-        fill_sum = levels_of(fill_chain(instance)).least_sum(windows)
-        if fill_sum <= known.fill_sum * (1.0 + TIGHTENING_PROGRESS):
-            break
-        known = replace(known, fill_sum=fill_sum)
-        if known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
-            return None
+    known_windows = everything(instance) if cuts is None else windows_at(instance, cuts)
+    limits = _limits(instance, known, cutoff_seconds)
+    windows = _narrowed(instance, known_windows, limits)
+    if windows is None:
+        return None
     most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
     if not _complete(instance, most):
         return None
@@ -615,10 +573,10 @@ def _narrowed(instance: Instance, windows: Windows, limits: Sequence[_Limit]) ->
 def _limits(instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float) -> list[_Limit]:
     """Return R1: each chain with the most that a rank may reach in it."""
     both_most = cutoff_seconds - bounds.fill_sum
-    found = [(fit_chain(instance), 0.0), (both_chain(instance), both_most)]
+    found = [(fit_chain(instance), 0.0), (cost_chain(instance, "both"), both_most)]
     if instance.repeat_count > 0.0:
         pace_most = (both_most - bounds.largest_end) / instance.repeat_count
-        found.append((pace_chain(instance), pace_most))
+        found.append((cost_chain(instance, "pace"), pace_most))
     return [(chain, most + ROUNDING * abs(most)) for chain, most in found if np.isfinite(most)]
 
 
@@ -660,11 +618,7 @@ def _affordable(spare: Floats, price: Floats) -> Floats:
 
 
 @lru_cache(maxsize=FEW_KEPT)
-def _undominated(kind: Kind) -> Floats:
-    """Return R3 as 1 and 0, [stages, choices]."""
-    columns = np.stack([kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host])
-    no_worse = np.all(columns[:, :, :, None] <= columns[:, :, None, :], axis=0)
-    equal = no_worse & np.swapaxes(no_worse, 1, 2)
-    place = np.arange(columns.shape[2])
-    beaten = no_worse & (~equal | (place[:, None] < place[None, :]))
-    return np.asarray(~beaten.any(axis=1), dtype=np.float64)
+def _undominated(kind: Kind) -> Booleans:
+    """Return R3, [stages, choices]."""
+    columns = (kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host)
+    return ~beaten(np.stack(columns))

@@ -231,8 +231,8 @@ def rank_of(
 
     `most` is by kind [stages, choices].
     """
-    own = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
-    every, free = with_edges(instance, rank, own), list(instance.free_kinds)
+    every = with_edges(instance, rank, rank_columns(instance, rank, most=most))
+    free = list(instance.free_kinds)
     places = np.flatnonzero(every.most > 0)
     pinned = np.array([int(kind.pinned_stage == rank) for kind in instance.kinds])
     held = np.tile(pinned, (len(loads), 1))
@@ -322,11 +322,11 @@ class PricedRank:
 
     def transient_bounds(self, load: int) -> TransientBounds:
         """Return the bounds of a load by its largest transient, without the offset."""
-        return TransientBounds.known(
-            self.knapsack,
-            self.rank.held[load],
-            self.bounds[load],
-            lambda place: self._price(load, place),
+        return TransientBounds(
+            own=self.knapsack,
+            held=self.rank.held[load],
+            values=self.bounds[load],
+            price_of=lambda place: self._price(load, place),
         )
 
     def _known(self, packed: Packed, upper: float) -> Packing:
@@ -391,9 +391,10 @@ class Roster:
         count = len(self.ranks)
         paid = self._repeats * pace_weights
         ends = np.zeros(count) + end_weights
-        cost = fill_weight * self._fill
-        cost += paid[self._owner] * self._pace
-        cost += ends[self._owner] * self._end
+        fill, pace, end, _ = self._numbers
+        cost = fill_weight * fill
+        cost += paid[self._owner] * pace
+        cost += ends[self._owner] * end
         grid = self._grid(cost)
         least, beyond = self._by_price(cost, grid)
         bounds = self._bounds(least, beyond)
@@ -446,7 +447,7 @@ class Roster:
         That of a layer is [ranks, kinds, prices, transients]; [ranks, prices, transients] is what a
         layer with the transient itself costs beyond, less what the room is worth.
         """
-        each = grid[self._owner] * self._memory[:, None]
+        each = grid[self._owner] * self._numbers[3][:, None]
         each += cost[:, None]
         order, starts, cells = self._cells
         ranks, kinds, levels = self._shape
@@ -525,20 +526,11 @@ class Roster:
         return np.array(own).reshape(-1, 3).T
 
     @cached_property
-    def _fill(self) -> Floats:
-        return np.concatenate([rank.columns.fill for rank in self.ranks])
-
-    @cached_property
-    def _pace(self) -> Floats:
-        return np.concatenate([rank.columns.pace for rank in self.ranks])
-
-    @cached_property
-    def _end(self) -> Floats:
-        return np.concatenate([rank.columns.end for rank in self.ranks])
-
-    @cached_property
-    def _memory(self) -> Floats:
-        return np.concatenate([rank.columns.memory for rank in self.ranks])
+    def _numbers(self) -> Floats:
+        """Return fill, pace, end and bytes of every choice, [4, columns]."""
+        names = ("fill", "pace", "end", "memory")
+        each = [[getattr(rank.columns, name) for name in names] for rank in self.ranks]
+        return np.concatenate(each, axis=1)
 
     @cached_property
     def _cells(self) -> tuple[Integers, Integers, Integers]:

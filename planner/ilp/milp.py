@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from itertools import groupby
 from math import inf, isfinite
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,7 +42,7 @@ from planner.ilp.formulation import (
     constrain,
     formulate,
 )
-from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import reduction
 from planner.ilp.settings import (
     PROGRAM_NODES,
@@ -381,58 +383,40 @@ def _stages(
 ) -> tuple[Stage, ...]:
     """Return every virtual stage with its blocks, a group for each change of choice."""
     left = [counts.copy() for counts in assignment.counts]
-    is_virtual = instance.least_blocks > 1
     stages = []
     for j, holder in enumerate(instance.holders):
-        groups = []
+        chosen: list[tuple[Choice, int]] = []
         for block in range(assignment.cuts[j], assignment.cuts[j + 1]):
             k = int(instance.block_kinds[block])
-            s = _next_choice(instance.kinds[k], left[k][holder], holder, is_virtual=is_virtual)
+            s = _next_choice(instance, k, left[k][holder], holder)
             left[k][holder, s] -= 1
-            groups.append(_group(block, 1, choices[instance.kinds[k].choice[s]]))
-        stages.append(
-            Stage(stage=j, device_group=device_groups[holder], layers=tuple(_merged(groups)))
-        )
+            chosen.append((choices[instance.kinds[k].choice[s]], block))
+        runs = (list(run) for _, run in groupby(chosen, key=itemgetter(0)))
+        layers = tuple(_group(*run[0], block_count=len(run)) for run in runs)
+        stages.append(Stage(stage=j, device_group=device_groups[holder], layers=layers))
     return tuple(stages)
 
 
-def _next_choice(kind: Kind, left: Integers, rank: int, *, is_virtual: bool) -> int:
+def _next_choice(instance: Instance, k: int, left: Integers, rank: int) -> int:
     """Return the choice that the rank's next block of the kind takes, of those that are `left`.
 
     On a rank with several virtual stages the earlier ones hold more micro-batches, so that blocks
     that keep the least come first.
     """
     waiting = np.flatnonzero(left)
-    if not is_virtual:
+    if instance.least_blocks == 1:
         return int(waiting[0])
-    return int(waiting[kind.kept[rank, waiting].argmin()])
+    return int(waiting[instance.kinds[k].kept[rank, waiting].argmin()])
 
 
-def _group(first: int, count: int, choice: Choice) -> LayerGroup:
+def _group(choice: Choice, first_block: int, *, block_count: int) -> LayerGroup:
     return LayerGroup(
-        first_block=first,
-        block_count=count,
+        first_block=first_block,
+        block_count=block_count,
         zero_stage=choice.zero_stage,
         activation_checkpointing=choice.activation_checkpointing,
         offload=choice.offload,
     )
-
-
-def _merged(groups: list[LayerGroup]) -> list[LayerGroup]:
-    """Return the groups with neighbours of equal choice joined."""
-    merged: list[LayerGroup] = []
-    for group in groups:
-        last = merged[-1] if merged else None
-        if last is not None and _choice_key(last) == _choice_key(group):
-            joined = last.block_count + group.block_count
-            merged[-1] = last.model_copy(update={"block_count": joined})
-        else:
-            merged.append(group)
-    return merged
-
-
-def _choice_key(group: LayerGroup) -> tuple[object, ...]:
-    return (group.zero_stage, group.activation_checkpointing, group.offload)
 
 
 def _edge(
@@ -462,61 +446,26 @@ def optimise(
     cutoff_seconds: float | None,
     solver: SolverName,
     within: Within,
+    moments: Moments | None = None,
 ) -> Optimum:
     """Return the best assignment whose step is at most the cutoff.
 
-    The step is recomputed from rounded counts. An assignment that the solver's tolerance let
-    slip past a limit of memory is refused and the limit tightened by as little; by more than
-    rounding, what the solver says of the tighter limits is no proof.
+    With `moments` each virtual stage is counted by itself. The step is recomputed from rounded
+    counts. An assignment that the solver's tolerance let slip past a limit of memory is refused and
+    the limit tightened by as little; by more than rounding, what the solver says of the tighter
+    limits is no proof.
 
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.
     """
-    return _optimum(
-        instance,
-        lambda tight: _program(tight, cutoff_seconds),
-        solver=solver,
-        within=within,
-    )
-
-
-def optimise_apart(
-    instance: Instance,
-    moments: Moments,
-    *,
-    cutoff_seconds: float | None,
-    solver: SolverName,
-    within: Within,
-) -> Optimum:
-    """Return the same where each virtual stage is counted by itself.
-
-    Raises:
-        SolverError: if no tightening gives an assignment that keeps the limits.
-    """
-
-    def program(tight: Instance) -> Formulation | None:
-        made = _program(tight, cutoff_seconds)
-        if made is not None:
-            apart(made, moments)
-        return made
-
-    return _optimum(instance, program, solver=solver, within=within)
-
-
-def _optimum(
-    instance: Instance,
-    program: Callable[[Instance], Formulation | None],
-    *,
-    solver: SolverName,
-    within: Within,
-) -> Optimum:
     for tightening in PROGRAM_TIGHTENINGS:
         tight = replace(
             instance,
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(program(tight), solver=solver, within=within)
+        made = _program(tight, cutoff_seconds, moments)
+        optimum = _solved(made, solver=solver, within=within)
         if tightening > SOLVER_FEASIBILITY:
             status = _UNPROVEN.get(optimum.status, optimum.status)
             optimum = replace(optimum, status=status, bound_seconds=0.0)
@@ -536,15 +485,12 @@ def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> 
     if isfinite(solution.bound):
         bound = solution.bound * made.scale.seconds + constant_fill(made)
         bound *= 1.0 - SOLVER_ROW_TOLERANCE
-    if not solution.values:
-        return Optimum(status=solution.status, bound_seconds=bound)
-    assignment = assignment_of(made, solution)
+    assignment = assignment_of(made, solution) if solution.values else None
     return Optimum(status=solution.status, bound_seconds=bound, assignment=assignment)
 
 
 def _program(
-    instance: Instance,
-    cutoff_seconds: float | None,
+    instance: Instance, cutoff_seconds: float | None, moments: Moments | None
 ) -> Formulation | None:
     """Return the program of an instance with its rows, None if nothing is below the cutoff."""
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf)
@@ -553,4 +499,6 @@ def _program(
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
     made = formulate(instance, reduced, scale_seconds=scale or 1.0)
     constrain(made, cutoff_seconds=cutoff_seconds)
+    if moments is not None:
+        apart(made, moments)
     return made

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from planner.cost.configuration import (
     LayerChoices,
     combinations,
 )
+from planner.cost.price_list import PriceList
 from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.batched_bounds import (
     memory_bounds,
@@ -38,6 +38,7 @@ from planner.ilp.batched_bounds import (
 from planner.ilp.batched_chains import picked, ranks_of
 from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, Sheet, SpentSheet
 from planner.ilp.instance import (
+    Assignment,
     Compared,
     Instance,
     compared_alike,
@@ -45,8 +46,10 @@ from planner.ilp.instance import (
     instance_of,
     shapes_of,
 )
+from planner.ilp.milp import strategy_of
 from planner.ilp.problem import Problem
 from planner.ilp.settings import (
+    FEW_KEPT,
     INSTANCES_KEPT,
     RANK_GROUPS,
     ROWS_AT_ONCE,
@@ -56,6 +59,7 @@ from planner.schema.strategy import (
     ContextParallelKind,
     Offload,
     PipelineSchedule,
+    Strategy,
 )
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
@@ -87,9 +91,6 @@ _BYTES = (
     "micro_batch_count",
 )
 _PRICE = (*_BYTES, "turns")
-_BUT_MICRO_BATCHES = tuple(
-    name for name in dict.fromkeys((*_SHAPE, *_BYTES)) if not name.startswith("micro_batch")
-)
 _Table = TypeVar("_Table")
 
 
@@ -227,52 +228,6 @@ class Pricing:
             limits=limits,
         )
 
-    def leanest(self, indices: Sequence[int]) -> dict[int, int]:
-        """Return for each configuration one of them in which whatever fits in it fits as well.
-
-        Of those that differ by micro-batches alone, it is the one with the smallest, as long as
-        each holds no less than the next smaller, and itself otherwise.
-        """
-        asked = np.array(indices, dtype=np.int64)
-        if len(asked) < 2:
-            return {index: index for index in indices}
-        columns = self._configurations.take(asked)
-        group = alike(columns, _BUT_MICRO_BATCHES)[1]
-        order = np.lexsort((columns.micro_batch_size, group))
-        asked, group = asked[order], group[order]
-        is_first = np.array([True, *~((group[1:] == group[:-1]) & self._hold_no_less(asked))])
-        leanest = asked[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]]
-        return dict(zip(asked.tolist(), leanest.tolist(), strict=True))
-
-    def _hold_no_less(self, asked: Integers) -> Booleans:
-        """Return which holds no less of anything, on any rank, than the one before, [asked - 1]."""
-        held = self._each_kind.held(self._bytes_first[self._bytes_of[asked]], self._choices)
-        bytes_of = [layer.values for sheet in held for layer in sheet.layers]
-        for sheet in held:
-            bytes_of += [sheet.fixed.sent_bytes.T, sheet.fixed.buffer_bytes.T]
-        flights = [self._shapes[shape].in_flight for shape in self._shape_of[asked]]
-        no_less = np.array(
-            [len(a) == len(b) and bool((a <= b).all()) for a, b in pairwise(flights)]
-        )
-        for own in bytes_of:
-            no_less &= (own[..., 1:] >= own[..., :-1]).reshape(-1, len(no_less)).all(axis=0)
-        return no_less
-
-    def priced_alike(self, indices: Sequence[int]) -> list[int]:
-        """Return all configurations that have the prices of some of them."""
-        prices = np.unique(self._price_of[indices])
-        order, starts = self._by_price
-        spans = [order[starts[price] : starts[price + 1]] for price in prices]
-        found: list[int] = np.concatenate(spans).tolist()
-        return found
-
-    @cached_property
-    def _by_price(self) -> tuple[Integers, Integers]:
-        """Return configurations in the order of their prices, and where each price begins."""
-        order = np.argsort(self._price_of, kind="stable")
-        starts = np.searchsorted(self._price_of[order], np.arange(len(self._price_first) + 1))
-        return order, starts
-
     def prepare(self, indices: Sequence[int]) -> None:
         """Price together what will be asked for soon, unless all of it is in memory.
 
@@ -357,6 +312,7 @@ class PricedSpace:
         job = problem.job
         self._problem = problem
         self._bounds: Floats | None = None
+        self._price_lists: dict[int, PriceList] = {}
         self.plans: dict[int, Best] = {}
         self.branchings: dict[int, Branching] = {}
         self.listed = enumerate_configurations(problem.graph, problem.hardware, job)
@@ -373,6 +329,35 @@ class PricedSpace:
             configurations=self.configurations,
             choices=self.choices,
             edges=self.edges,
+        )
+
+    def price_list(self, index: int) -> PriceList:
+        """Return what layers cost under a configuration; the last few that were asked for stay."""
+        known = self._price_lists.pop(index, None) or PriceList.of(
+            self._problem.workload,
+            self._problem.hardware,
+            self._problem.job,
+            self.configurations.row(index),
+            choices=self.choices,
+            edges=self.edges,
+        )
+        self._price_lists[index] = known
+        if len(self._price_lists) > FEW_KEPT:
+            del self._price_lists[next(iter(self._price_lists))]
+        return known
+
+    def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
+        """Return the strategy that an assignment of a configuration stands for."""
+        row = self.configurations.row(index)
+        return strategy_of(
+            instance,
+            assignment,
+            configuration=row,
+            choices=self.choices,
+            edges=self.edges,
+            device_groups=self._problem.hardware.stage_groups(
+                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+            ),
         )
 
     def bounds(self, deadline: float = float("inf")) -> Floats:

@@ -11,19 +11,16 @@ known yet. How long a step takes does not matter then, and is not priced but for
 of the space are screened for memory one after another, and what may fit is looked into at once,
 though not for long: another may have a plan that is found sooner.
 
-Reopening: configurations whose best relaxed plan does not fit, to the end.
-
-While ranks are searched, their virtual stages count as if they held alike. A configuration whose
-best plan then does not fit with each counted by itself is left open (`Queue.OPEN`), with
-its key as a bound. Once nothing else is left, programs that count virtual stages by themselves
-(`planner.ilp.formulation`) are solved for these, in turns that grow.
+Programs come last, for configurations with too many loads for branch and bound, and for those whose
+best relaxed plan does not fit: while ranks are searched, their virtual stages count as if they held
+alike. Programs count them by themselves (`planner.ilp.formulation`), in turns that grow. What a
+program's plan does not reach either is left open (`Queue.OPEN`), with its key as a bound.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,13 +35,11 @@ from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import host_priced, objective_bounds, reduction
 from planner.ilp.milp import (
-    Optimum,
     SolverName,
     Status,
     Within,
     default_solver,
     optimise,
-    optimise_apart,
 )
 from planner.ilp.pricing import PricedSpace, alike
 from planner.ilp.problem import (
@@ -102,20 +97,13 @@ def look_for_any(state: State, look: Look) -> None:
 
 
 def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[int]) -> None:
-    """Look into screened configurations with little effort each; add those that take more.
-
-    The leanest come first: those that hold no less than one of them have no plan where it has none.
-    """
-    frontier, leanest = state.frontier, state.pricing.leanest(indices)
-    ordered = sorted(leanest, key=lambda i: (leanest[i] != i, frontier.keys[i], i))
+    """Look into screened configurations with little effort each; add those that take more."""
+    frontier = state.frontier
+    ordered = sorted(indices, key=lambda i: (frontier.keys[i], i))
     for place, index in enumerate(ordered):
         if _is_over(state):
             return
         frontier.take(index)
-        if leanest[index] in state.unfit:
-            frontier.stages[index] = Stage.BOUNDED
-            frontier.close(index, float("inf"))
-            continue
         if place % INSTANCES_KEPT == 0:
             state.pricing.prepare(ordered[place : place + INSTANCES_KEPT])
         if not look(state, index, state.effort(TURN_UNITS)):
@@ -125,72 +113,6 @@ def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[i
 def _is_over(state: State) -> bool:
     """Return whether there is a plan, or no time is left."""
     return bool(state.frontier.best) or state.seconds_left <= 0.0
-
-
-def reopen(state: State) -> None:
-    """Look for the best plans of what was left open, until none matters or time is over."""
-    left = _Left(state=state)
-    while indices := left.indices():
-        for index in indices:
-            if left.matters(index):
-                left.look(index)
-        left.nodes *= 2
-
-
-@dataclass(slots=True, kw_only=True)
-class _Left:
-    """What was left open and still matters; those that are `spent` tell no more."""
-
-    state: State
-    nodes: int = TURN_NODES
-    spent: set[int] = field(default_factory=set)
-
-    def indices(self) -> list[int]:
-        """Return the configurations that may have a better plan, the least key first."""
-        frontier = self.state.frontier
-        left = filter(self.matters, frontier.left_open)
-        return sorted(left, key=lambda index: (frontier.keys[index], index))
-
-    def matters(self, index: int) -> bool:
-        """Return whether a configuration may have a better plan, and there is time to look."""
-        frontier = self.state.frontier
-        is_open = index not in self.spent and np.isfinite(frontier.queues[Queue.OPEN, index])
-        is_enough = self.state.is_close_enough(frontier.least_left())
-        is_asked = is_open and not is_enough and self.state.seconds_left > 0.0
-        return bool(is_asked and frontier.matters(index))
-
-    def look(self, index: int) -> None:
-        """Look for any plan; where there is none below the limit, or it is the best, close."""
-        frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
-        found, is_taken = self._solved(index, self.nodes)
-        frontier.push(index, min(found.bound_seconds, cutoff), Queue.OPEN)
-        if found.status is Status.INFEASIBLE:
-            frontier.close(index, cutoff)
-        elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
-            frontier.close(index, found.step_seconds)
-
-    def _solved(self, index: int, nodes: int) -> tuple[Optimum, bool]:
-        """Return what a program says, and whether its plan fits, if there is one."""
-        state = self.state
-        instance, cutoff = state.pricing.instance_apart(index), state.frontier.limit_of(index)
-        if instance.is_uniform:  # spread evenly, its blocks hold no more than alike
-            self.spent.add(index)
-            return Optimum(status=Status.LIMIT), False
-        state.milp_count += 1
-        state.programmed.add(index)
-        found = optimise_apart(
-            instance,
-            Moments.of(state.configurations.row(index)),
-            cutoff_seconds=cutoff if cutoff < float("inf") else None,
-            solver=state.solver,
-            within=Within(state.seconds_left, nodes),
-        )
-        if found.assignment is None:
-            return found, True
-        is_taken = offer_apart(state, index, instance, found.assignment)
-        if not is_taken:
-            self.spent.add(index)
-        return found, is_taken
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -217,16 +139,14 @@ def search(
     started = time.perf_counter()
     deadline = started + problem.job.limits.solver_seconds
     space = problem.space or PricedSpace(problem)
-    listed, configurations = space.listed, space.configurations
+    refused, configurations = space.listed.refused, space.configurations
     if not len(configurations):
-        return NotFound(configurations_total=0, refused=listed.refused, shortfalls=(), proven=True)
-    pricing = space.pricing
+        return NotFound(configurations_total=0, refused=refused, shortfalls=(), proven=True)
     cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
     is_any_welcome = wanted is Wanted.ANY
     state = State(
         problem=problem,
-        pricing=pricing,
-        configurations=configurations,
+        space=space,
         frontier=Frontier(
             keys=_first_keys(space, wanted, groups, deadline=deadline),
             groups=alike(configurations, groups.by)[1].tolist(),
@@ -236,28 +156,22 @@ def search(
         ),
         solver=solver or default_solver(),
         started=started,
-        choices=space.choices,
-        edges=space.edges,
-        not_searched=listed.not_searched,
         groups=groups,
         enough_seconds=groups.enough_seconds,
-        begun=space.branchings,
     )
     if is_any_welcome:
         look_for_any(state, _fit)
     is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
-    if is_refined and not is_any_welcome:
-        reopen(state)
     if not is_refined and not state.frontier.best:
         _offer_any(state)
-    _share(state, space, groups)
+    _share(state)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
     proven = is_refined and state.frontier.is_exhausted
     is_asked_why = not is_any_welcome and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
-        refused=listed.refused,
+        refused=refused,
         shortfalls=shortfalls(state) if proven and is_asked_why else (),
         proven=proven,
         lower_bound_seconds=min(state.frontier.lower_bound(), cutoff),
@@ -299,10 +213,10 @@ def _is_known(space: PricedSpace, groups: Groups) -> Booleans:
     return np.asarray(np.all(is_known, axis=0))
 
 
-def _share(state: State, space: PricedSpace, groups: Groups) -> None:
+def _share(state: State) -> None:
     """Leave what was proven, and what of the least keys was begun, to the next search."""
-    frontier = state.frontier
-    space.raise_bounds(np.where(_is_known(space, groups), 0.0, frontier.keys))
+    frontier, space = state.frontier, state.space
+    space.raise_bounds(np.where(_is_known(space, state.groups), 0.0, frontier.keys))
     open_ones = [i for i, one in state.branchings.items() if one and i not in state.refused]
     least = sorted(open_ones, key=lambda i: (frontier.keys[i], i))[:FEW_KEPT]
     space.branchings = {i: one for i in least if (one := state.branchings[i]) is not None}
@@ -398,14 +312,10 @@ def _progress(state: State, key: float) -> Progress:
 def _screen(state: State, index: int) -> list[int]:
     """Replace the quick bounds of this configuration and of those next to it in order.
 
-    Those with the same prices are screened with them. Return
-    those that still matter, under a new key.
+    Return those that still matter, under a new key.
     """
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
-    alike_priced = state.pricing.priced_alike(indices)
-    others = frontier.quick_of(alike_priced)
-    indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
     return frontier.screen(indices, bounds)
@@ -444,7 +354,6 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
     frontier, instance = state.frontier, _instance(state, index)
     found = fitted(instance, effort=effort)
     if found.is_proven:
-        state.unfit.add(index)
         frontier.stages[index] = Stage.BOUNDED
         frontier.close(index, float("inf"))
         return True
@@ -509,7 +418,7 @@ def _solve(state: State, index: int) -> None:
         frontier.push(index, 0.0, Queue.LAST)
         return
     if branching is None:
-        _take(state, index, instance, _programmed(state, index, instance))
+        _program(state, index)
         return
     state.branched.add(index)
     outcome = branching.run(
@@ -531,7 +440,7 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
         state.declined.pop(index, None)
-        begun = state.begun.pop(index, None)
+        begun = state.space.branchings.pop(index, None)
         is_whole = begun is not None and begun.limit >= limit
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
         state.branchings[index] = found or relaxed_branching_of(instance, cutoff_seconds=limit)
@@ -543,40 +452,44 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
 
 
 def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> None:
-    """Take note of a bound and of a plan.
+    """Take note of a bound and of a plan of branch and bound.
 
-    Where nothing is left but a plan that does not fit with virtual stages counted apart, the
-    configuration is left open, with that plan's step as its bound.
+    Where nothing is left but a plan that does not fit with virtual stages counted apart, a program
+    is due, with that plan's step as the bound.
     """
     frontier, found = state.frontier, outcome.assignment
     if found is not None and not offer(state, index, instance, found):
         state.refused.add(index)
     frontier.push(index, outcome.bound_seconds)
     if outcome.is_done and frontier.matters(index) and index in state.refused:
-        frontier.push(index, 0.0, Queue.OPEN)
-    elif index in state.programmed and not outcome.is_done:
+        state.declined[index] = frontier.limit_of(index)
         frontier.push(index, 0.0, Queue.LAST)
 
 
-def _programmed(state: State, index: int, instance: Instance) -> Outcome:
-    """Return what the integer program says below the limit."""
+def _program(state: State, index: int) -> None:
+    """Solve a configuration's program below the limit for a turn, and take note of what it says."""
+    frontier, apart = state.frontier, state.pricing.instance_apart(index)
+    if apart.is_uniform and index in state.refused:  # spread evenly, blocks hold no more than alike
+        frontier.push(index, 0.0, Queue.OPEN)
+        return
+    is_apart = apart.has_several_parts
+    instance = apart if is_apart else state.pricing.instance(index)
     state.milp_count += 1
     state.programmed.add(index)
-    key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
+    limit = frontier.limit_of(index)
     optimum = optimise(
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
         solver=state.solver,
         within=Within(state.seconds_left, TURN_NODES * 2 ** state.turns[index]),
+        moments=Moments.of(state.configurations.row(index)) if is_apart else None,
     )
-    bound = min(max(key, optimum.bound_seconds), limit)
-    if optimum.status is Status.INFEASIBLE:
-        bound = limit
-    elif optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
-        bound = optimum.step_seconds
-    return Outcome(
-        bound_seconds=bound,
-        assignment=optimum.assignment,
-        is_done=optimum.status in (Status.INFEASIBLE, Status.OPTIMAL),
-        is_stuck=False,
-    )
+    bound, is_over = min(optimum.bound_seconds, limit), False
+    if optimum.status in (Status.INFEASIBLE, Status.OPTIMAL):
+        bound, is_over = limit if optimum.step_seconds is None else optimum.step_seconds, True
+    if optimum.assignment is not None:
+        offered = offer_apart if is_apart else offer
+        is_over |= not offered(state, index, instance, optimum.assignment)
+    frontier.push(index, bound, Queue.OPEN if is_over else Queue.LAST)
+    if is_over and not frontier.matters(index):
+        frontier.take(index)

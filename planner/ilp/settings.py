@@ -83,14 +83,12 @@ LEVEL_RISES = 24
 # --- one configuration's bound and heuristic ---
 
 TIGHTENING_PROGRESS = 1e-4
-"""A round that raises a bound by less is the last."""
+"""A bound that is raised by less is not worth it."""
 HEURISTIC_ROUNDS = 16
 LEAN_TRANSIENTS = 8
 """Limits of transients under which choices are tried where nothing fits otherwise."""
 HOST_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """What all of a host's memory may be worth beside all of a device's in one limit for both."""
-LEAN_CUT_RATIOS = (0.0, 0.25, 1.0, 4.0)
-"""What all of a host's memory is worth beside all of a device's, where cuts are to need little."""
 
 # --- one rank: knapsacks and patterns ---
 
@@ -109,8 +107,7 @@ GUESSES_MOST = 4000
 MOVE_CELLS = 10_000_000
 WALK_CELLS = 1_000_000
 CELLS_AT_ONCE = 1 << 18
-CUTS_TRIED = 10_000
-CUTS_TRIED_FIRST = 500
+CUTS_TRIED = 2000
 
 # --- decomposition and branch and bound ---
 

@@ -12,8 +12,7 @@ wanted. Configurations are looked into whose bounds leave them a chance:
    fewer lacks one of these: without the first, with the first and without the second, and so on.
 
 Looks are short at first. What they leave open is looked into again, eight times as long, while
-effort is left, and split by a technique that plans have or lack. What is open in the end the bounds
-tell.
+effort is left. What is open in the end the bounds tell.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 
@@ -37,7 +35,6 @@ from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assign
 from planner.ilp.incumbent import cut_anew
 from planner.ilp.instance import Assignment, Instance, evaluate, evaluate_uniform, fits
 from planner.ilp.lagrangian_bound import objective_bounds
-from planner.ilp.milp import strategy_of
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Effort, Group, Problem
 from planner.ilp.settings import (
@@ -181,16 +178,6 @@ class _Part:
         """Return how many techniques degrees count, the fewest first."""
         return np.unique(self.own)
 
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        """Return the choices of blocks."""
-        return self.space.choices
-
-    @property
-    def edges(self) -> tuple[Choice, ...]:
-        """Return the choices of the ends."""
-        return self.space.edges
-
     def waiting(self, quest: _Quest, own: int, counted: int) -> Iterator[int]:
         """Yield those of `own` techniques that may have a better plan of so many in all.
 
@@ -239,8 +226,8 @@ class _Part:
     @cached_property
     def ends(self) -> Integers:
         """Return the choice of the ends that goes with each of blocks, [choices]."""
-        places = {choice: place for place, choice in enumerate(self.edges)}
-        return np.array([places[_end_like(choice)] for choice in self.choices])
+        places = {choice: place for place, choice in enumerate(self.space.edges)}
+        return np.array([places[_end_like(choice)] for choice in self.space.choices])
 
     def techniques(self, index: int) -> tuple[Technique, ...]:
         """Return all that layers and stages of a configuration may have."""
@@ -254,11 +241,11 @@ class _Part:
 
     @cached_property
     def _block_techniques(self) -> list[frozenset[Technique]]:
-        return [_techniques(choice, is_block=True) for choice in self.choices]
+        return [_techniques(choice, is_block=True) for choice in self.space.choices]
 
     @cached_property
     def _end_techniques(self) -> list[frozenset[Technique]]:
-        return [_techniques(choice, is_block=False) for choice in self.edges]
+        return [_techniques(choice, is_block=False) for choice in self.space.edges]
 
     def instance_of(self, index: int, allowed: frozenset[Technique]) -> Instance | None:
         """Return a configuration with what is allowed, None where that is no choice at all."""
@@ -280,20 +267,6 @@ class _Part:
         if tuple(assignment.cuts) != self.cuts(index):
             used.add(_UNEVEN)
         return frozenset(used)
-
-    def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
-        """Return the strategy that an assignment stands for."""
-        row = self.space.configurations.row(index)
-        return strategy_of(
-            instance,
-            assignment,
-            configuration=row,
-            choices=self.choices,
-            edges=self.edges,
-            device_groups=self.problem.hardware.stage_groups(
-                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-            ),
-        )
 
     def priced(self, strategy: Strategy, price: Price) -> Prediction:
         """Return what the cost model says of it."""
@@ -322,7 +295,7 @@ def _part(problem: Problem) -> _Part | None:
 
 def _price_uniform(part: _Part, quest: _Quest) -> None:
     """Take the best plan whose layers are all alike, in stages spread evenly."""
-    more = min(len(choice.offload) for choice in part.choices)
+    more = min(len(choice.offload) for choice in part.space.choices)
     for own in part.degree_counts.tolist():
         for index in part.waiting(quest, own, own + more):
             if quest.effort.is_over:
@@ -336,14 +309,14 @@ def _price_choices(part: _Part, quest: _Quest, index: int) -> None:
     instance, cuts = part.space.pricing.instance_with_all(index), part.cuts(index)
     places = np.array(instance.kinds[instance.free_kinds[0]].choice)
     priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
-    more = np.array([len(part.choices[place].offload) for place in places])
+    more = np.array([len(part.space.choices[place].offload) for place in places])
     counted = part.own[index] + more
     for column in np.lexsort((priced.step_seconds, counted)).tolist():
         if priced.step_seconds[column] >= quest.limit_of(int(counted[column])):
             continue
         if priced.fits[column]:
             assignment = _uniform(instance, cuts, column, int(part.ends[places[column]]))
-            if _offer(part, quest, part.strategy(index, instance, assignment)):
+            if _offer(part, quest, part.space.strategy(index, instance, assignment)):
                 return
 
 
@@ -384,10 +357,9 @@ def _ask_all(parts: Sequence[_Part], quest: _Quest) -> None:
     while True:
         quest.open_complexities.clear()
         quest.is_faster_open = quest.is_cut_short = False
-        is_split = look > SIMPLE_LOOK_UNITS
         for counted, search, own in _in_turn(searches, quest):
             for index in search.part.waiting(quest, own, counted):
-                if not search.ask(index, counted, look=look, is_split=is_split):
+                if not search.ask(index, counted, look=look):
                     quest.leave_open(counted)
         is_open = quest.is_faster_open or quest.open_complexities
         if not (is_open and quest.is_cut_short) or quest.effort.is_over:
@@ -464,18 +436,6 @@ class _PlanSet:
             yield _PlanSet(forbidden=self.forbidden | {each}, used=had)
             had |= {each}
 
-    def split(self, techniques: Sequence[Technique]) -> list[_PlanSet]:
-        """Return the plans with and without the first technique that is left, if there is one."""
-        left = (each for each in techniques if each not in self.used | self.forbidden)
-        return [
-            made
-            for each in islice(left, 1)
-            for made in (
-                replace(self, used=self.used | {each}),
-                replace(self, forbidden=self.forbidden | {each}),
-            )
-        ]
-
 
 def _order(technique: Technique) -> tuple[int, str]:
     """Put stages of unequal length first: without them a configuration is soon decided."""
@@ -514,18 +474,17 @@ class _TechniqueSearch:
     known: dict[int, list[_Found]] = field(default_factory=lambda: defaultdict(list))
     settled: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def ask(self, index: int, counted: int, *, look: float, is_split: bool) -> bool:
+    def ask(self, index: int, counted: int, *, look: float) -> bool:
         """Offer plans of at most so many techniques that are better than the best.
 
-        Return whether there are no others. Each set of plans is looked into for so long; one that
-        is left open is then split.
+        Return whether there are no others. Each set of plans is looked into for so long.
         """
         is_settled = self.quest.limit_of(counted) <= self.settled.get((index, counted), 0.0)
-        if not is_settled and self._branch(index, counted, look=look, is_split=is_split):
+        if not is_settled and self._branch(index, counted, look=look):
             is_settled, self.settled[index, counted] = True, self.quest.limit_of(counted)
         return is_settled
 
-    def _branch(self, index: int, counted: int, *, look: float, is_split: bool) -> bool:
+    def _branch(self, index: int, counted: int, *, look: float) -> bool:
         part, quest, is_settled = self.part, self.quest, True
         most = counted - int(part.own[index])
         waiting = [_PlanSet()]
@@ -540,10 +499,7 @@ class _TechniqueSearch:
             if found is _Outcome.NOTHING:
                 continue
             if found is _Outcome.OPEN:
-                is_over = quest.effort.is_over or not is_split
-                parts = [] if is_over else plans.split(part.techniques(index))
-                is_settled &= bool(parts)
-                waiting.extend(parts)
+                is_settled = False
             elif _counted(found.used) > most:
                 self._offer(index, found)
                 waiting.extend(reversed(list(plans.without_one_of(found.used))))
@@ -558,13 +514,15 @@ class _TechniqueSearch:
         part, quest = self.part, self.quest
         if found.step_seconds >= quest.limit_of(int(part.own[index]) + _counted(found.used)):
             return True
-        canonical = tidied(found.instance, found.assignment, choices=(part.choices, part.edges))
+        canonical = tidied(
+            found.instance, found.assignment, choices=(part.space.choices, part.space.edges)
+        )
         tried: Iterable[Assignment] = (canonical, found.assignment)
         if found.instance.has_several_parts:
             row = part.space.configurations.row(index)
             tried = (again for each in tried for again in cut_anew(found.instance, each, row))
         return any(
-            _offer(part, quest, part.strategy(index, found.instance, each)) for each in tried
+            _offer(part, quest, part.space.strategy(index, found.instance, each)) for each in tried
         )
 
     def _solved(

@@ -136,56 +136,25 @@ class Knapsack:
         every = host if self.ceilings is None else np.concatenate([host, self.ceilings])
         return np.asarray(every + FINE_ROUNDING * np.abs(every))
 
-    def under(self, transient: float) -> Integers:
-        """Return the columns whose transient is no larger."""
-        return np.flatnonzero(self.transient <= transient)
-
     @property
     def thresholds(self) -> Floats:
         """Return the largest transients that a packing may have, least first."""
         return self.frame.thresholds
 
-    @cached_property
-    def prices(self) -> Floats:
-        """Return lambda: 0 and the hull slopes of every kind, [prices]."""
-        slopes = {0.0}
-        for own in self.frame.members:
-            slopes.update(hull_slopes(self.cost[own].tolist(), self.memory[own].tolist()))
-        return np.array(sorted(slopes))
-
-    @cached_property
-    def least_priced(self) -> Floats:
-        """Return the least c + lambda m of a layer by the largest transient allowed.
-
-        Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
-        """
-        least: Floats = np.minimum.accumulate(self._least_at, axis=1)
-        return least
-
-    @cached_property
-    def _least_at(self) -> Floats:
-        """Return the least c + lambda m of a layer with the largest transient itself."""
-        return self.frame.least_at(self.cost[:, None] + self.prices[None, :] * self.memory[:, None])
-
-    @cached_property
-    def least_beyond(self) -> Floats:
-        """Return the least reduced cost of a layer with the largest transient itself.
-
-        Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
-        """
-        own = self._least_at
-        beyond = np.full_like(own, np.inf)
-        np.subtract(own, self.least_priced, out=beyond, where=np.isfinite(own))
-        return beyond
-
     def bounds(self, held: Integers) -> tuple[Floats, Floats]:
         """Return lower bounds by the largest transient, with the price of each, [thresholds]."""
-        used = np.flatnonzero(held)
-        room = self.capacity - self.thresholds
-        total = np.tensordot(held[used].astype(np.float64), self.least_priced[used], axes=1)
-        bound = total - self.prices[None, :] * room[:, None] + self.least_beyond[used].min(axis=0)
+        slopes, used = {0.0}, np.flatnonzero(held)
+        for own in self.frame.members:
+            slopes.update(hull_slopes(self.cost[own].tolist(), self.memory[own].tolist()))
+        prices = np.array(sorted(slopes))
+        each = self.frame.least_at(self.cost[:, None] + prices * self.memory[:, None])[used]
+        least = np.minimum.accumulate(each, axis=1)  # [kinds, thresholds, prices]
+        beyond = np.full_like(each, np.inf)
+        np.subtract(each, least, out=beyond, where=np.isfinite(each))
+        bound = np.tensordot(held[used].astype(np.float64), least, axes=1) + beyond.min(axis=0)
+        bound -= prices * (self.capacity - self.thresholds)[:, None]
         best = bound.argmax(axis=1)
-        return bound[np.arange(len(best)), best], self.prices[best]
+        return bound[np.arange(len(best)), best], prices[best]
 
 
 def hull_slopes(cost: Sequence[float], memory: Sequence[float]) -> list[float]:
@@ -222,14 +191,6 @@ def knapsack_of(instance: Instance, rank: int, costs: Sequence[Floats]) -> Knaps
     )
 
 
-def key_of(instance: Instance, rank: int, knapsack: Knapsack) -> tuple[object, ...]:
-    """Return what makes a rank's knapsack equal to another's."""
-    columns = (knapsack.cost, knapsack.memory, knapsack.transient, knapsack.host)
-    pinned = tuple(k for k, kind in enumerate(instance.kinds) if kind.pinned_stage == rank)
-    same = tuple(column.tobytes() for column in columns)
-    return (*same, pinned, knapsack.capacity, knapsack.host_capacity)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
     """The choices under one largest transient, with what each costs beyond the bound.
@@ -255,42 +216,25 @@ class Reduced:
 class TransientBounds:
     """Bounds by the largest transient, [thresholds], of layers `held` [kinds].
 
-    `prices` are of memory, nan where nobody has asked for `price_of` a place. What is `done` is of
-    no more interest.
+    `price_of` says with which price of memory each is. What is `done` is of no more interest.
     """
 
     own: Knapsack
     held: Integers
     values: Floats
-    prices: Floats
-    done: Booleans
-    price_of: Callable[[int], float] | None = None
+    price_of: Callable[[int], float]
+    done: Booleans = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with none done."""
+        self.done = np.zeros(len(self.values), dtype=bool)
 
     @staticmethod
     def of(knapsack: Knapsack, held: Integers) -> TransientBounds:
         """Return the bounds of layers."""
         values, prices = knapsack.bounds(held)
-        return TransientBounds._first(knapsack, held, values, prices)
-
-    @staticmethod
-    def known(
-        knapsack: Knapsack, held: Integers, values: Floats, price_of: Callable[[int], float]
-    ) -> TransientBounds:
-        """Return the same from bounds that are known, and what says with which price each is."""
-        bounds = TransientBounds._first(knapsack, held, values.copy(), np.full_like(values, np.nan))
-        bounds.price_of = price_of
-        return bounds
-
-    @staticmethod
-    def _first(
-        knapsack: Knapsack, held: Integers, values: Floats, prices: Floats
-    ) -> TransientBounds:
         return TransientBounds(
-            own=knapsack,
-            held=held,
-            values=values,
-            prices=prices,
-            done=np.zeros(len(values), dtype=bool),
+            own=knapsack, held=held, values=values, price_of=prices.tolist().__getitem__
         )
 
     def next(self) -> int | None:
@@ -299,17 +243,11 @@ class TransientBounds:
         place = int(left.argmin())
         return place if np.isfinite(left[place]) else None
 
-    def _price(self, place: int) -> float:
-        """Return the price of memory that a bound is with."""
-        if self.price_of is not None and np.isnan(self.prices[place]):
-            self.prices[place] = self.price_of(place)
-        return float(self.prices[place])
-
     def reduced(self, place: int) -> Reduced:
         """Return the choices under the threshold at a place with their reduced costs."""
         knapsack, held = self.own, self.held
         transient = float(knapsack.thresholds[place])
-        columns = knapsack.under(transient)
+        columns = np.flatnonzero(knapsack.transient <= transient)
         columns = columns[held[knapsack.kind[columns]] > 0]
         kinds, room = knapsack.kind[columns], knapsack.capacity - transient
         price = self._best_price(place, columns, room)
@@ -332,7 +270,7 @@ class TransientBounds:
     def _best_price(self, place: int, columns: Integers, room: float) -> float:
         """Return the price with the largest bound over some columns: a slope of their hulls."""
         knapsack, held = self.own, self.held
-        prices, groups = [self._price(place)], []
+        prices, groups = [self.price_of(place)], []
         for kind in np.flatnonzero(held).tolist():
             own = columns[knapsack.kind[columns] == kind]
             groups.append((float(held[kind]), own))
@@ -408,7 +346,7 @@ def _packed(
 
     Nothing is looked at beyond `enough`. The bases alone come first, and leave less of a gap.
     """
-    own = _enumeration(knapsack, at)
+    own = enumeration_of(knapsack, at)
     best, looked = Packing(lower=upper, cost=float("inf")), max(at.known - at.bound, 0.0)
     gap = (min(upper, enough) - at.bound) * (1.0 + ROUNDING)
     found = _cheapest(knapsack, at, LayerSets(own, gap))
@@ -423,11 +361,15 @@ def _packed(
     return replace(best, lower=min(at.bound + min(gap, looked), best.cost))
 
 
-def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
+def enumeration_of(
+    knapsack: Knapsack, at: Reduced, *, measures: Floats | None = None, most: Integers | None = None
+) -> Enumeration:
     """Return how the layers may be held by the choices under a largest transient.
 
-    Bases are the heaviest choices that cost nothing beyond the bound. The kind with the widest
-    span of these has a light one.
+    Sets are compared by the cost, or by `measures` [measures, columns of the knapsack], of which
+    a choice may have `most` [columns] layers. Bases are the heaviest choices that cost nothing
+    beyond the bound. Where costs alone count, the kind with the widest span of these has a light
+    one.
     """
     columns = at.columns
     memory, cost = knapsack.memory[columns], np.abs(knapsack.cost[columns])
@@ -438,14 +380,14 @@ def _enumeration(knapsack: Knapsack, at: Reduced) -> Enumeration:
         own = np.flatnonzero(flat & (at.kinds == kind))
         bases[kind], lightest = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
         width = float(memory[bases[kind]] - memory[lightest]) * at.held[kind]
-        if width > widest:
+        if width > widest and measures is None:
             widest, light = width, lightest
     return Enumeration(
         kind=at.kinds,
         reduced=at.reduced,
-        most=at.held[at.kinds],
+        most=at.held[at.kinds] if most is None else most[columns],
         memory=memory,
-        compared=knapsack.cost[None, columns],
+        compared=(knapsack.cost[None] if measures is None else measures)[:, columns],
         taken=knapsack.taken[:, columns],
         limits=knapsack.limits,
         held=at.held,

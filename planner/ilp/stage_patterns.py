@@ -27,7 +27,7 @@ and memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -94,11 +94,10 @@ def _first_of(beat: Booleans) -> Integers:
 class Columns:
     """All choices of all kinds on one rank side by side, each [columns]; `kind` says whose.
 
-    `reduced` is d; `most` the layers that a choice may have.
+    `most` are the layers that a choice may have.
     """
 
     kind: Integers
-    reduced: Floats
     most: Integers
     pace: Floats
     fill: Floats
@@ -123,46 +122,6 @@ class Columns:
                 for field in fields(self)
             }
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """What a rank may reach at most; `memory_price` is of a byte left free, `gap` of a pattern.
-
-    `both` bounds repeats x pace + end; `own_pace`, `own_end` are the rank's without any layer.
-    Where host bytes have a worth, the `capacity` is for both.
-    """
-
-    gap: float
-    memory_price: float
-    capacity: float
-    host: float
-    pace: float
-    end: float
-    both: float
-    repeats: float
-    own_pace: float
-    own_end: float
-    host_worth: float = 0.0
-
-    @property
-    def device(self) -> float:
-        """Return the most bytes on the device alone."""
-        return self.capacity - self.host_worth * self.host
-
-    def taken(self, columns: Columns) -> Floats:
-        """Return what layers have of what is limited besides memory, [limits, columns]."""
-        both = self.repeats * columns.pace + columns.end
-        taken = [columns.host, columns.pace, columns.end, both]
-        return np.stack([*taken, *([columns.device(self.host_worth)] if self.host_worth else [])])
-
-    def limits(self) -> Floats:
-        """Return the most that layers have of these, with rounding, [limits]."""
-        both = self.both - self.repeats * self.own_pace - self.own_end
-        most = np.array([self.host, self.pace - self.own_pace, self.end - self.own_end, both])
-        if self.host_worth:
-            most = np.append(most, self.device)
-        return np.asarray(most + FINE_ROUNDING * np.abs(most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,38 +151,22 @@ class Patterns:
             }
         )
 
-    def at(self, load: int) -> Patterns:
-        """Return the patterns as those of the load at a place."""
-        return replace(self, load=np.full(len(self.load), load))
 
-
-def rank_columns(
-    instance: Instance, rank: int, *, reduced: Sequence[Floats], most: Sequence[Integers]
-) -> Columns:
-    """Return the choices of a rank; `reduced` and `most` are by kind [stages, choices]."""
+def rank_columns(instance: Instance, rank: int, *, most: Sequence[Integers]) -> Columns:
+    """Return the choices of a rank; `most` is by kind [stages, choices]."""
     kinds = instance.kinds
-
-    def side_by_side(values: Sequence[Floats | Integers]) -> np.ndarray:
-        return np.concatenate([value[rank] for value in values])
-
+    names = ("pace", "fill", "end", "memory", "transient", "host")
     return Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        reduced=side_by_side(reduced),
-        most=side_by_side(most),
-        pace=side_by_side([kind.pace for kind in kinds]),
-        fill=side_by_side([kind.fill for kind in kinds]),
-        end=side_by_side([kind.end for kind in kinds]),
-        memory=side_by_side([kind.memory for kind in kinds]),
-        transient=side_by_side([kind.transient for kind in kinds]),
-        host=side_by_side([kind.host for kind in kinds]),
+        most=np.concatenate([own[rank] for own in most]),
+        **{n: np.concatenate([getattr(kind, n)[rank] for kind in kinds]) for n in names},
     )
 
 
-def undominated_patterns(patterns: Patterns) -> Patterns:
-    """Return the patterns that no other of the same load equals or beats in fill, pace and end."""
-    measures = np.stack([patterns.fill, patterns.pace, patterns.end])
+def undominated_columns(measures: Floats) -> Integers:
+    """Return the columns of `measures` that no other equals or beats in all of them."""
     order = np.lexsort(measures[::-1])
-    return patterns.taken(order[unbeaten_of(measures[:, order])])
+    return np.asarray(order[unbeaten_of(measures[:, order])])
 
 
 _REDUCED, _MEMORY, _COMPARED = 0, 1, 2
@@ -518,74 +461,3 @@ def sets_within(
             crowd = max(SETS_FEW, 2 * len(sets.rows))
     sets.keep(sets.may_do(sets.rows, len(sets.others)).nonzero()[0])
     return sets
-
-
-def patterns_of_load(
-    columns: Columns,
-    held: Integers,
-    ceilings: Ceilings,
-    *,
-    needed: Integers | None = None,
-    most: int,
-    effort: Effort,
-) -> Patterns:
-    """Return the undominated patterns of `held` [kinds] layers within the ceilings.
-
-    Transients are known, and part of the ceilings. Every pattern has a layer of one of the `needed`
-    columns, if these are given.
-
-    Raises:
-        TooManyError: if there are more than `most` to look at, or no effort is left.
-    """
-    bases = _bases(columns, held)
-    if bases is None:
-        return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
-    own = Enumeration(
-        kind=columns.kind,
-        reduced=columns.reduced,
-        most=columns.most,
-        memory=columns.memory,
-        compared=np.stack([columns.fill, columns.pace, columns.end]),
-        taken=ceilings.taken(columns),
-        limits=ceilings.limits(),
-        held=held,
-        room=ceilings.capacity,
-        price=ceilings.memory_price,
-        bases=bases,
-        needed=np.zeros(0, dtype=np.int64) if needed is None else needed,
-    )
-    sets = sets_within(own, ceilings.gap, most=most, effort=effort)
-    counts = sets.counts(np.arange(len(sets.rows)))
-    return undominated_patterns(_patterns(columns, counts, ceilings))
-
-
-def _bases(columns: Columns, held: Integers) -> dict[int, int] | None:
-    """Return the choice of least reduced cost of each kind that is held, if all have one."""
-    found: dict[int, int] = {}
-    for kind in np.flatnonzero(held).tolist():
-        usable = (columns.kind == kind) & (columns.most > 0) & np.isfinite(columns.reduced)
-        own = np.flatnonzero(usable)
-        if not len(own):
-            return None
-        found[kind] = int(own[columns.reduced[own].argmin()])
-    return found
-
-
-def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Patterns:
-    """Return layers by column [patterns, columns] as patterns, those within the ceilings."""
-    whole = counts.astype(np.float64)
-    memory = whole @ columns.memory
-    reduced = np.where(np.isfinite(columns.reduced), columns.reduced, 0.0)
-    excess = whole @ reduced + ceilings.memory_price * (ceilings.capacity - memory)
-    found = Patterns(
-        load=np.zeros(len(counts), dtype=np.int64),
-        pace=ceilings.own_pace + whole @ columns.pace,
-        fill=whole @ columns.fill,
-        end=ceilings.own_end + whole @ columns.end,
-        counts=counts,
-    )
-    kept = (memory <= ceilings.capacity) & (whole @ columns.host <= ceilings.host)
-    kept &= whole @ columns.device(ceilings.host_worth) <= ceilings.device
-    kept &= (found.pace <= ceilings.pace) & (found.end <= ceilings.end)
-    kept &= ceilings.repeats * found.pace + found.end <= ceilings.both
-    return found.taken(np.flatnonzero(kept & (excess <= ceilings.gap)))

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.formulation import Moments
 from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
-from planner.ilp.milp import Optimum, SolverName, Status, Within, optimise_apart
+from planner.ilp.milp import Optimum, SolverName, Status, Within, optimise
 from tests.draws import drawn, of_drawn
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance
@@ -107,9 +107,9 @@ def small_ones() -> Iterator[tuple[int, Instance]]:
 
 def found(instance: Instance) -> Optimum:
     """What the program says without a cutoff."""
-    return optimise_apart(
+    return optimise(
         instance,
-        moments_of(instance),
+        moments=moments_of(instance),
         cutoff_seconds=None,
         solver=SolverName.HIGHS,
         within=Within(SECONDS),

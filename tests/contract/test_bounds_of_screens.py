@@ -55,19 +55,6 @@ def test_no_bound_without_memory_exceeds_the_optimum() -> None:
         assert (job.pricing.quick_bounds() <= np.array(steps) * ROUNDING).all(), f"job {seed}"
 
 
-def test_where_anything_fits_something_fits_in_the_leanest() -> None:
-    """Of configurations that differ by micro-batches alone, by trying everything in both."""
-    fit, unfit = 0, 0
-    for seed, job, steps in solved():
-        for index, leanest in job.pricing.leanest(range(len(steps))).items():
-            if index != leanest:
-                assert math.isinf(steps[index]) or math.isfinite(steps[leanest]), f"job {seed}"
-                fit += math.isfinite(steps[index])
-                unfit += math.isinf(steps[leanest])
-    assert fit > of_drawn(300, one_of=ONE_OF)
-    assert unfit > of_drawn(100, one_of=ONE_OF)
-
-
 def test_no_bound_with_memory_exceeds_the_optimum() -> None:
     """And it is inf only where nothing fits."""
     for seed, job, steps in solved():

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from planner.ilp.branch_and_bound import branching_of, relaxed_branching_of
-from planner.ilp.instance import Instance
-from planner.ilp.stage_loads import at_cuts, everywhere, placed
+from planner.ilp.instance import Instance, at_cuts, everywhere, placed
 from tests.contract.test_branching_equals_brute_force import assert_found_the_best, run_to_the_end
 from tests.draws import drawn, of_drawn
 from tests.oracle import least_step

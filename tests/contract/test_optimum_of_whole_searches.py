@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from planner.cost.step import predict
-from planner.ilp.frontier import State
+from planner.ilp.frontier import Queue, State
 from planner.ilp.milp import SolverName
 from planner.ilp.problem import Found, Group, Groups, NotFound, Problem
 from planner.ilp.search import search
@@ -250,13 +250,19 @@ def test_a_cutoff_separates_what_counts_from_what_does_not() -> None:
     assert answers > of_drawn(20, one_of=ONE_OF)
 
 
+def takes_all_the_time(state: State, index: int) -> None:
+    """Say nothing of a configuration until the time is over."""
+    state.started -= 2.0 * state.problem.job.limits.solver_seconds
+    state.frontier.push(index, 0.0, Queue.LAST)
+
+
 @pytest.mark.parametrize("seed", LEFT_OPEN)
 def test_nothing_is_proven_of_configurations_that_were_left_open(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where time is over once their virtual stages would be counted by themselves."""
     (one,) = tried(range(seed, seed + 1), SEVERAL_STAGES_A_RANK)
-    monkeypatch.setattr("planner.ilp.search.reopen", lambda _state: None)
+    monkeypatch.setattr("planner.ilp.search._program", takes_all_the_time)
     missed = search(one.problem, cutoff_seconds=one.least * 1.0001)
     assert isinstance(missed, NotFound)
     assert not missed.proven

@@ -20,7 +20,6 @@ def a_random_rank(seed: int) -> Rank:
     share = float(numbers.choice([0.25, 1.0]))
     columns = Columns(
         kind=np.repeat(np.arange(len(choices)), choices),
-        reduced=np.zeros(count),
         most=np.full(count, 99),
         pace=pace,
         fill=share * pace,

@@ -14,7 +14,6 @@ from planner.ilp.cut_point_graph import (
     Step,
     cuts_with_loads,
     edged_moves_by_chunks,
-    is_never_cut,
     moves_by_segments,
     steps_along,
     steps_of,
@@ -153,7 +152,7 @@ def test_ways_with_edges_are_those_to_cut_the_chain(seed: int) -> None:
     }
     assert set(loads_of_all_ways(steps, edged)) == expected
     for held in sorted(expected)[:: max(len(expected) // 5, 1)]:
-        cuts = cuts_with_loads(instance, held)
+        cuts, _ = cuts_with_loads(instance, held)
         assert cuts is not None
         assert edged_loads_of_cuts(instance, cuts) == held
 
@@ -192,7 +191,20 @@ def test_cuts_of_a_long_chain_are_found_by_what_ranks_hold(seed: int) -> None:
     instance = an_instance(tuple(range(11)) * 2, chain)
     inner = np.sort(numbers.choice(np.arange(1, len(chain)), 21, replace=False))
     loads = [tuple(load) for load in load_of_cuts(instance, (0, *inner.tolist(), len(chain)))]
-    cuts = cuts_with_loads(instance, loads, tries=500)
+    cuts, _ = cuts_with_loads(instance, loads)
+    assert cuts is not None
+    assert [tuple(load) for load in load_of_cuts(instance, cuts)] == loads
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cuts_of_many_parts_a_rank_are_found_one_by_one(seed: int) -> None:
+    """Two ranks hold eight parts each: too many places at once for the walk over ranks."""
+    numbers = np.random.default_rng(seed)
+    chain = [0] * 24 + [1] * 24
+    instance = an_instance((0, 1) * 8, chain)
+    inner = np.sort(numbers.choice(np.arange(1, len(chain)), 15, replace=False))
+    loads = [tuple(load) for load in load_of_cuts(instance, (0, *inner.tolist(), len(chain)))]
+    cuts, _ = cuts_with_loads(instance, loads)
     assert cuts is not None
     assert [tuple(load) for load in load_of_cuts(instance, cuts)] == loads
 
@@ -210,8 +222,10 @@ def test_loads_that_no_cuts_leave_to_the_ranks_are_known(seed: int) -> None:
         moved[giver][kind] -= 1
         moved[taker][kind] += 1
         wanted = tuple(tuple(load) for load in moved)
-        assert not is_never_cut(instance, held)
-        assert is_never_cut(instance, wanted) == (wanted not in real)
+        assert cuts_with_loads(instance, held)[0] is not None
+        cuts, is_certain = cuts_with_loads(instance, wanted)
+        assert is_certain
+        assert (cuts is None) == (wanted not in real)
 
 
 def ways_by_segments(instance: Instance) -> set[tuple[Load, ...]]:

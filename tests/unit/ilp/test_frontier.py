@@ -134,14 +134,6 @@ def test_what_is_taken_out_of_turn_waits_once() -> None:
         assert [frontier.pop() for _ in range(3)] == [(key, 0), (9.0, 1), None]
 
 
-def test_alike_configurations_are_screened_together_below_the_limit() -> None:
-    frontier = a_frontier(1.0, 2.0, 3.0, 4.0, 5.0)
-    frontier.stages[1] = Stage.SCREENED
-    assert frontier.quick_of([1, 2, 3, 4]) == [2, 3, 4]
-    frontier.offer(0, 3.5, ANY)
-    assert frontier.quick_of([1, 2, 3, 4]) == [2]
-
-
 def test_limits_of_many_are_those_of_each() -> None:
     """With two plans wanted, a configuration has to beat the best of its own degrees as well."""
     frontier = a_frontier(1.0, 1.0, 1.0, 1.0, group_count=2, groups=[0, 0, 1, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -95,18 +94,6 @@ def test_the_least_sum_puts_layers_where_they_are_cheapest() -> None:
     """Three of four layers on the rank of 1, where the other needs one of 3: no less than 4."""
     chain = a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 4)])
     assert 4.0 <= levels_of(chain).least_sum() <= 6.0
-
-
-def test_the_least_sum_within_windows_is_no_less() -> None:
-    """Two layers at most on the cheaper rank: two of 3 and two of 1."""
-    levels = levels_of(a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 4)]))
-    windows = levels.windows(6.0)
-    assert windows is not None
-    assert windows.least.tolist() == [1, 2]
-    assert windows.most.tolist() == [2, 3]
-    assert levels.least_sum() <= levels.least_sum(windows) <= 6.0
-    assert levels.windows(2.5) is None
-    assert levels.least_sum(replace(windows, most=np.array([3, 2]))) == 8.0
 
 
 def test_the_dearest_grid_point_counts() -> None:

@@ -49,9 +49,9 @@ def test_a_sheet_has_the_sums_of_its_table() -> None:
         )  # fmt: skip
         ends = costs.step_end_seconds
         np.testing.assert_allclose(spent.pace, causes.T, rtol=1e-12)
-        np.testing.assert_allclose(spent.values[1], (causes * seconds.forward_share).T, rtol=1e-12)
+        np.testing.assert_allclose(spent.forward, (causes * seconds.forward_share).T, rtol=1e-12)
         np.testing.assert_allclose(
-            spent.values[2], (causes * seconds.weight_gradient_share).T, rtol=1e-12
+            spent.weight_gradient, (causes * seconds.weight_gradient_share).T, rtol=1e-12
         )
         np.testing.assert_allclose(
             spent.end,
