@@ -595,7 +595,8 @@ def _most(
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(*limit, windows), limit[0].prices[k]))
-    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
+    each = (instance.origin or instance).kinds[k]  # host bytes by themselves
+    return np.where(_undominated(each), most, 0.0).astype(np.int64)
 
 
 def _spare(chain: PricedChain, most: float, windows: Windows) -> Floats:
