@@ -42,6 +42,11 @@ holds if the part before it ends in that class. Lengths add up to the chain's, s
 together is a way to cut it. In a V the second part is read backwards from the chain's end, and the
 last rank takes what is left.
 
+Segments: the same where classes are too many to guess, for models of several parts.
+
+Parts that share no kind of layers (encoder and decoder, tower and decoder) end in some virtual
+stage each. Those are guessed; sums of loads then keep apart what goes before and behind.
+
 Transitions: which loads ranks can have one after another, for dynamic programming over ranks.
 
 Of all moves (Moves, Chunks) those are kept that lie on a whole way.
