@@ -466,23 +466,24 @@ def objective_bounds(
     )
 
 
-def host_priced(instance: Instance) -> Instance:
-    """Return the instance with host bytes priced as raises its bound most, itself where none does.
+def host_priced(instance: Instance, *, above_seconds: float) -> Instance | None:
+    """Return the instance with host bytes priced as raises its bound most.
 
-    Bounds are of device bytes alone otherwise, below which all that is offloaded costs next to
-    nothing.
+    None where that bound is no more than what is known. Bounds are of device bytes alone otherwise,
+    below which all that is offloaded costs next to nothing; plans with one more limit take longer
+    to look through.
     """
     most = sum(kind.count * kind.host.max(axis=1) for kind in instance.kinds)
     if (most <= instance.host_capacity_bytes).all():
-        return instance
-    best, found = objective_bounds(instance), instance
+        return None
+    best, found = above_seconds * (1.0 + TIGHTENING_PROGRESS), None
     for ratio in HOST_RATIOS:
         priced = with_host_priced(instance, ratio)
         bounds = objective_bounds(priced)
-        if best is None or bounds is None:
+        if bounds is None:
             return priced
-        if bounds.step_seconds() > best.step_seconds() * (1.0 + TIGHTENING_PROGRESS):
-            best, found = bounds, priced
+        if bounds.step_seconds() > best:
+            best, found = bounds.step_seconds(), priced
     return found
 
 

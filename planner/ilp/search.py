@@ -435,7 +435,7 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
     """Return what is left of a configuration's branching, None where it can say no more.
 
     Where cuts differ and there are too many loads, they are at the least that they add. Where a
-    first turn did not do, host bytes are priced too if that raises the bound.
+    first turn did not do, host bytes are priced too if that alone says more than it did.
     """
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
@@ -445,8 +445,8 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
         state.branchings[index] = found or relaxed_branching_of(instance, cutoff_seconds=limit)
     elif state.turns[index] == 1 and state.branchings.get(index) is not None:
-        priced = host_priced(instance)
-        found = None if priced is instance else branching_of(priced, cutoff_seconds=limit)
+        priced = host_priced(instance, above_seconds=state.frontier.keys[index])
+        found = None if priced is None else branching_of(priced, cutoff_seconds=limit)
         state.branchings[index] = found or state.branchings[index]
     return state.branchings.get(index)
 
