@@ -65,6 +65,28 @@ class _Columns:
             target[:, own] = own[to]
         return least, target
 
+    def moves_within(
+        self, ranks: Integers, places: Integers, host_left: Floats
+    ) -> tuple[Floats, Integers]:
+        """Return the same of some ranks with little host memory left, from some choices alone.
+
+        Both are [rows, columns].
+        """
+        shape = (len(ranks), len(self.kind))
+        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        rows, cost, memory = np.arange(len(ranks)), self.cost[ranks], self.memory[ranks]
+        host = self.host[ranks]
+        for place in places.tolist():
+            own = np.flatnonzero(self.kind == self.kind[place])
+            saved = memory[:, place, None] - memory[:, own]
+            hosted = host[:, own] - host[:, place, None]
+            legal = (saved > 0.0) & ((hosted <= 0.0) | (hosted <= host_left[:, None]))
+            ratio = np.full_like(saved, np.inf)
+            np.divide(cost[:, own] - cost[:, place, None], saved, out=ratio, where=legal)
+            to = ratio.argmin(axis=1)
+            least[:, place], target[:, place] = ratio[rows, to], own[to]
+        return least, target
+
 
 def filled(
     instance: Instance,
@@ -139,6 +161,11 @@ def _moved(
     """Move layers of every row, which is over its memory, in place; return which rows moved."""
     rows = np.arange(len(counts))
     ratio, target = (each[ranks] for each in columns.moves)
+    scarce = np.flatnonzero(host_left < columns.host.max(axis=1)[ranks])
+    if len(scarce):
+        places = np.flatnonzero(counts[scarce].any(axis=0))
+        few = columns.moves_within(ranks[scarce], places, host_left[scarce])
+        ratio[scarce], target[scarce] = few
     ratio = np.where(counts > 0, ratio, np.inf)
     source = ratio.argmin(axis=1)
     moving: Booleans = np.isfinite(ratio[rows, source])
