@@ -15,7 +15,6 @@ from planner.cost.configuration import Configuration
 from planner.cost.price_list import configuration_of
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.certificate import search_parts
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import (
@@ -34,6 +33,7 @@ from planner.ilp.settings import PROOF_TOLERANCE
 from planner.ilp.simplest import Price, simplest
 from planner.proof.verify import differences_from_prediction, objective_value
 from planner.requests.least_states import states_exceed_memory
+from planner.requests.parts import search_parts
 from planner.requests.resolution import Request
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import Certificate, Prediction, Simplicity
