@@ -18,7 +18,8 @@ from executor.apply.zero import needs_data_parallel
 from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
 from executor.models.adapters import is_adapter
 from executor.models.declaration import ModelDeclaration, part
-from planner.schema.job import Job, Precision
+from executor.models.quantized_linear import quantized_linears
+from planner.schema.job import BaseFormat, Job, Precision
 from planner.schema.strategy import (
     ActivationCheckpointing,
     EdgeChoice,
@@ -63,7 +64,7 @@ def differences_from_plan(
 def packing_differences(
     stages: Sequence[VirtualStage], *, declaration: ModelDeclaration, job: Job
 ) -> Iterator[str]:
-    """Yield a sentence if matrices of blocks are whole that are planned in 4 or 8 bits."""
+    """Yield a sentence for each way in which matrices of blocks are not packed as planned."""
     adapters = job.adapters
     if adapters is None or adapters.base_bits == 16 or declaration.is_whole:
         return
@@ -78,6 +79,19 @@ def packing_differences(
             f"{sum(whole.values())} parameters of blocks, such as those of {next(iter(whole))}, "
             f"are no linears of bitsandbytes: they are kept whole, planned in {adapters.base_bits} "
             "bits"
+        )
+    nested = {
+        linear.quantization.is_nested
+        for stage in stages
+        for _, linear in quantized_linears(stage.module)
+        if linear.quantization.bits == 4
+    }
+    planned = adapters.base_format is BaseFormat.BNB_NESTED
+    if nested - {planned}:
+        bits = "4.5" if planned else "4.127"
+        yield (
+            f"weights of blocks take {bits} bits each, scales of bitsandbytes among them, planned "
+            f"as {adapters.base_format}"
         )
 
 

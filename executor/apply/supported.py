@@ -10,7 +10,7 @@ from executor.apply.sharable import check_exchanged_heads, check_experts, check_
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
 from planner.extras import check_extras
-from planner.schema.job import Adapters, Job, OffloadStore, Precision, Unpacking
+from planner.schema.job import Adapters, BaseFormat, Job, OffloadStore, Precision, Unpacking
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
 LAST_ZERO_STAGE = 3
@@ -95,6 +95,13 @@ def _check_adapters(adapters: Adapters) -> None:
                 field="job.adapters.unpacking",
                 value=adapters.unpacking.value,
                 remedy="plan with unpacking kernel",
+            )
+        if adapters.base_format not in {BaseFormat.BNB_NESTED, BaseFormat.BNB}:
+            raise UnsupportedPlanError(
+                "frozen weights of 4 bits are those of bitsandbytes",
+                field="job.adapters.base_format",
+                value=adapters.base_format.value,
+                remedy="plan with base_format bnb_nested or bnb",
             )
     if adapters.trains_ends:
         raise UnsupportedPlanError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.exporters.yaml_lines import Fields
-from planner.schema.job import Adapters, AdapterTargets
+from planner.schema.job import Adapters, AdapterTargets, BaseFormat
 
 # How often a dropped value is dropped, which no plan says: PEFT's examples have it so.
 DROPOUT_RATIO = 0.05
@@ -18,6 +18,10 @@ ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
 MEGATRON_ATTENTION_MODULES = ("linear_qkv", "linear_proj")
 ENDS = ("embed_tokens", "lm_head")
 _ALL = frozenset(Adapters.model_fields)
+# Formats of files that hold weights of 4 bits already, which no key of a trainer makes
+_UNWRITTEN = frozenset(
+    ("base_format", kind) for kind in BaseFormat if not kind.value.startswith("bnb")
+)
 ADAPTER_FIELDS: Mapping[str, frozenset[str]] = {
     "axolotl": _ALL - {"unpacking"},
     "axolotl-deepspeed": _ALL - {"unpacking"},
@@ -35,7 +39,7 @@ def adapter_losses(adapters: Adapters, target: str) -> tuple[str, ...]:
         f"no file says adapters.{name} {str(value).lower()}, which the plan counts on: the "
         "program has to have it so"
         for name, field in Adapters.model_fields.items()
-        if name not in ADAPTER_FIELDS[target]
+        if (name not in ADAPTER_FIELDS[target] or (name, getattr(adapters, name)) in _UNWRITTEN)
         and (value := getattr(adapters, name)) != field.default
     )
 
@@ -58,6 +62,8 @@ def axolotl_adapters(adapters: Adapters) -> Fields:
         fields["lora_modules_to_save"] = list(ENDS)
     if adapters.base_bits < 16:
         fields[f"load_in_{adapters.base_bits}bit"] = True
+    if adapters.base_format is BaseFormat.BNB:
+        fields["bnb_config_kwargs"] = {"bnb_4bit_use_double_quant": False}
     return fields
 
 
@@ -77,4 +83,6 @@ def llama_factory_adapters(adapters: Adapters | None) -> Fields:
         fields["additional_target"] = ",".join(ENDS)
     if adapters.base_bits < 16:
         fields |= {"quantization_bit": adapters.base_bits, "quantization_method": "bnb"}
+    if adapters.base_format is BaseFormat.BNB:
+        fields["double_quantization"] = False
     return fields

@@ -119,11 +119,48 @@ class Unpacking(StrEnum):
     TORCHAO = "torchao"
 
 
+class BaseFormat(StrEnum):
+    """How frozen weights of 4 bits are stored: bits of a weight, scales and zeros among them.
+
+    | format       | beside 4 bits                                                | bits  |
+    |--------------|--------------------------------------------------------------|-------|
+    | `bnb_nested` | 8 for 64 weights, and 32 for 256 of these (QLoRA, torchao)    | 4.127 |
+    | `bnb`        | 32 for 64 weights                                            | 4.5   |
+    | `gptq`       | a scale of 16 and a zero of 4 for 128 weights (GPTQ, AWQ)     | 4.156 |
+    | `hqq`        | a scale and a zero of 16 each for 64 weights                 | 4.5   |
+    | `mxfp4`      | 8 for 32 weights                                             | 4.25  |
+    | `nvfp4`      | 8 for 16 weights                                             | 4.5   |
+
+    Source: Dettmers et al. 2023, arXiv:2305.14314, section 3; bitsandbytes `nn/modules.py`
+    (`compress_statistics`); auto_gptq `nn_modules/qlinear/qlinear_cuda.py`; HQQ `core/quantize.py`
+    (`hqq_base_quant_config`); OCP Microscaling Formats 1.0, section 5.2; NVIDIA Transformer Engine,
+    NVFP4. Ignored: GPTQ's index of groups, a scale of a whole tensor in NVFP4.
+    """
+
+    BNB_NESTED = "bnb_nested"
+    BNB = "bnb"
+    GPTQ = "gptq"
+    HQQ = "hqq"
+    MXFP4 = "mxfp4"
+    NVFP4 = "nvfp4"
+
+
+_BITS_BESIDE = {
+    BaseFormat.BNB_NESTED: 8 / 64 + 32 / (64 * 256),
+    BaseFormat.BNB: 32 / 64,
+    BaseFormat.GPTQ: (16 + 4) / 128,
+    BaseFormat.HQQ: (16 + 16) / 64,
+    BaseFormat.MXFP4: 8 / 32,
+    BaseFormat.NVFP4: 8 / 16,
+}
+
+
 class Adapters(Part):
     """Low-rank adapters (LoRA) in place of the model's parameters, which stay as they are.
 
     `trains_ends`: copies of embedding and head are trained whole. `base_bits` of 4 or 8: blocks are
-    stored in so many bits, with a scale of 16 for every 64 elements in 4 bits (QLoRA). `unpacking`:
+    stored in so many bits (QLoRA), and of 4 in `base_format`, with its scales; a row's one scale
+    in 8 bits is not counted. `unpacking`:
     one kernel, as bitsandbytes has, or the many of auto_gptq's and torchao's eager 4-bit tensors.
     `dropout`: each adapter drops some of what it reads, and keeps a copy of the rest and a mask.
     """
@@ -132,14 +169,24 @@ class Adapters(Part):
     targets: AdapterTargets = AdapterTargets.ALL
     trains_ends: Flag = False
     base_bits: Literal[4, 8, 16] = 16
+    base_format: BaseFormat = later(BaseFormat.BNB_NESTED)
     unpacking: Unpacking = Unpacking.KERNEL
     dropout: Flag = False
 
     @property
     def base_bytes(self) -> float:
         """Return the bytes of one frozen parameter as it is stored."""
-        scales = 16.0 / 64.0 if self.base_bits == 4 else 0.0
-        return (self.base_bits + scales) / 8.0
+        beside = _BITS_BESIDE[self.base_format] if self.base_bits == 4 else 0.0
+        return (self.base_bits + beside) / 8.0
+
+    @model_validator(mode="after")
+    def _format_of_4_bits(self) -> Self:
+        if self.base_bits != 4 and self.base_format is not BaseFormat.BNB_NESTED:
+            raise ValueError(
+                f"base_format {self.base_format} is of weights in 4 bits, and base_bits is "
+                f"{self.base_bits}; leave it out, or set base_bits 4"
+            )
+        return self
 
 
 class DegreeLimit(Part):

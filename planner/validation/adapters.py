@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from planner.schema.job import Adapters, Stack, Unpacking
+from planner.schema.job import Adapters, BaseFormat, Stack, Unpacking
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.program import OF_MEGATRON, AdapterRecipe, Program
 from planner.validation.reasons import Assumption
@@ -29,13 +29,15 @@ def adapters_of(
     recipe = OF_MEGATRON if stack is Stack.MEGATRON else program.adapters
     if run.adapter_rank is None:
         assumptions.append(Assumption.ADAPTER_RANK)
-    dropout = run.adapter_dropout
+    dropout, unpacking = run.adapter_dropout, _unpacking(run, recipe)
+    is_gptq = unpacking is Unpacking.AUTO_GPTQ
     return Adapters(
         rank=run.adapter_rank or recipe.rank,
         targets=run.adapter_targets or recipe.targets,
         trains_ends=run.adapted_ends is True,
         base_bits=frozen_bits(run),
-        unpacking=_unpacking(run, recipe),
+        base_format=BaseFormat.GPTQ if is_gptq else BaseFormat.BNB_NESTED,
+        unpacking=unpacking,
         dropout=recipe.dropout if dropout is None else dropout,
     )
 

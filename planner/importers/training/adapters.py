@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.training.words import Words
+from planner.schema.job import BaseFormat
 
 _LORA = {"lora", "qlora", "dora", "rslora", "lora+"}
 _WHOLE = {"full", "none", "false", "no", "base"}
@@ -26,7 +27,9 @@ _OUTPUTS = {"o_proj", "output_proj", "out_proj", "wo", "c_proj", "dense", "linea
 _UP = {"up_proj", "gate_up_proj", "w3", "w1", "fc1", "c_fc", "dense_h_to_4h", "linear_fc1"}
 _DOWN = {"down_proj", "w2", "fc2", "c_proj", "dense_4h_to_h", "linear_fc2"}
 _EVERY = {"all", "all-linear", "all_linear", "linear"}
-_ONE_KERNEL_METHODS = {"bnb", "bitsandbytes", "hqq", "eetq", "aqlm"}
+_LIBRARY = {"bnb", "bitsandbytes"}
+_FORMATS = {"gptq": BaseFormat.GPTQ, "awq": BaseFormat.GPTQ, "hqq": BaseFormat.HQQ}
+_ONE_KERNEL_METHODS = {*_LIBRARY, "hqq", "eetq", "aqlm"}
 _BITS = (4, 8, 16)
 
 
@@ -53,6 +56,8 @@ def adapters_of(words: Words) -> dict[str, Any]:
         "dropout": bool(words.number("lora_dropout")),
         "trains_ends": bool(words.get("lora_whole")),
     }
+    if bits == 4:
+        adapters |= _base_format(words)
     if words.flag("lora_dora"):
         words.said.append(f"{words.place('lora_dora')}: DoRA is priced as LoRA")
     return {"adapters": adapters}
@@ -96,6 +101,21 @@ def _base_bits(words: Words) -> int:
             f"{words.place('quantization_method')} {method}: unpacking is priced as bitsandbytes'"
         )
     return found[0] if found else 16
+
+
+def _base_format(words: Words) -> dict[str, str]:
+    """Return how weights of 4 bits are stored, where it is not as the job has it by default."""
+    method = words.text("quantization_method") or "bnb"
+    if method in _LIBRARY:
+        nested = words.flag("nested_scales")
+        return {} if nested else {"base_format": BaseFormat.BNB.value}
+    if method in _FORMATS:
+        return {"base_format": _FORMATS[method].value}
+    words.said.append(
+        f"{words.place('quantization_method')} {method}: weights are priced in the bits of "
+        "bitsandbytes' blocks whose scales are quantized too"
+    )
+    return {}
 
 
 def _place_of_bits(words: Words) -> str:

@@ -17,7 +17,7 @@ from planner.cost.states import LocalParameters, sharded_bytes, sync_seconds
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Adapters, AdapterTargets, Stack, Unpacking
+from planner.schema.job import Adapters, AdapterTargets, BaseFormat, Stack, Unpacking
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -28,6 +28,7 @@ PARAMETERS = 218_112_000  # of a block
 # r (K + N) of 4096 x 4096 twice, 4096 x 1024 twice, 4096 x 14336 three times
 ADAPTED = 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
 OF_ATTENTION = 16 * (2 * 8192 + 2 * 5120)
+NESTED_BYTES = (4 + 1 / 8 + 1 / 512) / 8  # 8 bits for 64 weights, 32 for 16,384
 ALL = Adapters(rank=16)
 ATTENTION = Adapters(rank=16, targets=AdapterTargets.ATTENTION)
 
@@ -61,10 +62,25 @@ def test_zero_3_shards_what_is_frozen_as_well() -> None:
     )
 
 
-def test_four_bits_take_a_quarter_and_their_scales() -> None:
-    """4.25 bits a frozen parameter: 16 for every 64 of them beside their own."""
-    found = held(adapters=Adapters(rank=16, base_bits=4))
-    assert found.parameters.item() == pytest.approx(4.25 / 8 * PARAMETERS + 2 * ADAPTED)
+@pytest.mark.parametrize(
+    ("base_format", "bits"),
+    [
+        ("bnb_nested", 4.126953125),  # 8 for 64, 32 for 64 x 256
+        ("bnb", 4.5),  # 32 for 64
+        ("gptq", 4.15625),  # 16 and 4 for 128
+        ("hqq", 4.5),  # twice 16 for 64
+        ("mxfp4", 4.25),  # 8 for 32
+        ("nvfp4", 4.5),  # 8 for 16
+    ],
+)
+def test_four_bits_take_a_quarter_and_their_scales(base_format: BaseFormat, bits: float) -> None:
+    found = held(adapters=Adapters(rank=16, base_bits=4, base_format=base_format))
+    assert found.parameters.item() == pytest.approx(bits / 8 * PARAMETERS + 2 * ADAPTED)
+
+
+def test_formats_of_four_bits_are_of_no_others() -> None:
+    with pytest.raises(ValueError, match=r"base_format hqq is of weights in 4 bits.*base_bits 4"):
+        Adapters(rank=16, base_bits=8, base_format=BaseFormat.HQQ)
 
 
 def test_ends_are_frozen_unless_they_are_trained() -> None:
@@ -94,11 +110,11 @@ def test_frozen_products_have_no_weights_gradient() -> None:
 
 
 def test_weights_in_four_bits_are_unpacked_for_every_reading() -> None:
-    """17/32 bytes read and 2 written for each, forward and for the inputs' gradient."""
+    """4.127 bits read and 2 bytes written for each, forward and for the inputs' gradient."""
     plain = compute_seconds(BLOCK, a_setting(adapters=ALL))
     packed = compute_seconds(BLOCK, a_setting(adapters=Adapters(rank=16, base_bits=4)))
     products = PARAMETERS - 2 * 4096  # all but the norms
-    once = products * (4.25 / 8 + 2) / a_setting().hardware.memory_bytes_per_second
+    once = products * (NESTED_BYTES + 2) / a_setting().hardware.memory_bytes_per_second
     assert (packed.forward - plain.forward).item() == pytest.approx(once)
     assert (packed.backward - plain.backward).item() == pytest.approx(once)
 
@@ -126,10 +142,12 @@ def test_weights_in_16_bits_need_no_unpacking() -> None:
 
 
 def test_what_is_frozen_is_gathered_as_it_is_stored() -> None:
-    """4.25 bits of what is frozen, 16 of adapters, for forward and for backward."""
+    """4.127 bits of what is frozen, 16 of adapters, for forward and for backward."""
     here = a_setting(adapters=Adapters(rank=16, base_bits=4))
     local = local_states(BLOCK, here, no_extras(here))
-    taken = here.groups.shard.all_gather(local.dense * 0.0 + 4.25 / 8 * PARAMETERS + 2 * ADAPTED)
+    taken = here.groups.shard.all_gather(
+        local.dense * 0.0 + NESTED_BYTES * PARAMETERS + 2 * ADAPTED
+    )
     assert sync_seconds(local, here).gather.item() == pytest.approx(taken.item())
 
 
@@ -137,7 +155,7 @@ def test_what_is_fetched_from_the_host_is_as_it_is_stored() -> None:
     """Under DeepSpeed adapters have 16 bits as well; an eighth of each."""
     here = a_setting(stack=Stack.DEEPSPEED, adapters=Adapters(rank=16, base_bits=4))
     local = local_states(BLOCK, here, no_extras(here))
-    stored = (4.25 / 8 * PARAMETERS + 2 * ADAPTED) / 8
+    stored = (NESTED_BYTES * PARAMETERS + 2 * ADAPTED) / 8
     assert sharded_bytes(local, here).item() == pytest.approx(stored)
 
 

@@ -195,7 +195,7 @@ def test_a_forward_is_followed_through_weights_that_are_still_to_be_packed() -> 
 def test_blocks_that_are_not_packed_as_planned_are_told() -> None:
     """Norms and adapters are not planned in 4 bits either; a mixture's experts are."""
     module = Packed()
-    job = a_job(adapters={"rank": 2, "base_bits": 4})
+    job = a_job(adapters={"rank": 2, "base_bits": 4, "base_format": "bnb"})
     replace_floating(module, CPU)
     stage: Any = SimpleNamespace(module=module)
     declared: Any = SimpleNamespace(is_whole=False, blocks="blocks")
@@ -206,3 +206,15 @@ def test_blocks_that_are_not_packed_as_planned_are_told() -> None:
     assert said.endswith("planned in 4 bits")
     whole = a_job(adapters={"rank": 2})
     assert list(packing_differences([stage], declaration=declared, job=whole)) == []
+
+
+def test_scales_that_are_not_packed_as_planned_are_told() -> None:
+    """Those of the blocks have 32 bits: 4.5 a weight, and not 4.127."""
+    module = Packed()
+    replace_floating(module, CPU)
+    stage: Any = SimpleNamespace(module=module)
+    declared: Any = SimpleNamespace(is_whole=False, blocks="blocks")
+    job = a_job(adapters={"rank": 2, "base_bits": 4})
+    (said,) = packing_differences([stage], declaration=declared, job=job)
+    assert said.startswith("weights of blocks take 4.5 bits each")
+    assert said.endswith("planned as bnb_nested")

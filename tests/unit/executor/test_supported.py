@@ -107,6 +107,7 @@ def test_other_stacks_of_weights_in_4_bits_and_trained_ends_are_refused(
     check_strategy(resolved(), a_job(adapters={"rank": 8, "base_bits": 4}))
     for fields, named in (
         ({"base_bits": 4, "unpacking": "auto_gptq"}, "unpacking.*auto_gptq.*kernel"),
+        ({"base_bits": 4, "base_format": "gptq"}, "base_format.*gptq.*bnb_nested or bnb"),
         ({"trains_ends": True}, "trains_ends.*head"),
     ):
         with pytest.raises(UnsupportedPlanError, match=rf"adapters\.{named}"):

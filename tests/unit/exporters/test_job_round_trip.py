@@ -28,6 +28,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
         {"rank": 16},
         {"rank": 8, "targets": "attention"},
         {"rank": 8, "base_bits": 4},
+        {"rank": 8, "base_bits": 4, "base_format": "bnb"},
         {"rank": 8, "dropout": True},
         {"rank": 8, "trains_ends": True},
     ),

@@ -30,6 +30,7 @@ OTHER_ADAPTERS: dict[str, Any] = {
     "targets": "attention",
     "trains_ends": True,
     "base_bits": 4,
+    "base_format": "bnb",
     "unpacking": "auto_gptq",
     "dropout": True,
 }
@@ -141,8 +142,9 @@ def test_llama_factory_shards_no_weights_of_8_bits() -> None:
 @pytest.mark.parametrize("name", OTHER_ADAPTERS)
 def test_a_field_of_adapters_is_written_or_told(target: str, name: str) -> None:
     strategy = {"data_parallel_shard_degree": 16, "zero_stage": 1}
-    usual = made(target, strategy, adapters={"rank": 8})
-    other = made(target, strategy, adapters={"rank": 8, name: OTHER_ADAPTERS[name]})
+    base = {"base_bits": 4} if name == "base_format" else {}
+    usual = made(target, strategy, adapters={"rank": 8, **base})
+    other = made(target, strategy, adapters={"rank": 8, **base, name: OTHER_ADAPTERS[name]})
     told = [loss for loss in other.losses if loss not in usual.losses]
     if name in ADAPTER_FIELDS[target]:
         assert told == []

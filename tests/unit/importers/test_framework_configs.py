@@ -28,10 +28,10 @@ PLAIN = {
 BF16 = {"precision": "bf16"}
 
 
-def adapters(rank, *, targets="all", bits=16, dropout=False):
+def adapters(rank, *, targets="all", bits=16, dropout=False, **fields):
     """The job's adapters."""
     return {"rank": rank, "targets": targets, "base_bits": bits, "dropout": dropout,
-            "trains_ends": False}  # fmt: skip
+            "trains_ends": False, **fields}  # fmt: skip
 
 
 EXPECTED = {
@@ -339,7 +339,7 @@ EXPECTED = {
     "trl-peft.yaml": (
         {"replicate": 16, "micro": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 192, "sequence_length": 2048,
-         "adapters": adapters(32, targets="attention", bits=4), **BF16},
+         "adapters": adapters(32, targets="attention", bits=4, base_format="bnb"), **BF16},
     ),
     "trl-sft.sh": (
         {"replicate": 16, "micro": 2, "kept": "full"},
@@ -610,3 +610,25 @@ def test_tf32_is_of_products_in_fp32_alone(text, narrow):
     found = config_from_text(text, SETTING, source="given", suffix=".yaml")
     assert found.job.get("tensor_float_32") is narrow
     assert not any("tf32" in line for line in found.assumptions)
+
+
+_AXOLOTL = "base_model: x\nmicro_batch_size: 1\nadapter: qlora\nload_in_4bit: true\n"
+_FACTORY = "stage: sft\ntemplate: x\ncutoff_len: 64\nquantization_bit: 4\n"
+_TRL = "use_peft: true\nload_in_4bit: true\nper_device_train_batch_size: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "base_format"),
+    [
+        (f"{_AXOLOTL}bnb_config_kwargs: {{bnb_4bit_use_double_quant: false}}\n", "bnb"),
+        (_FACTORY, None),
+        (f"{_FACTORY}double_quantization: false\n", "bnb"),
+        (f"{_FACTORY}quantization_method: hqq\n", "hqq"),
+        ("train_type: lora\nquant_bits: 4\nquant_method: awq\nmax_length: 64\n", "gptq"),
+        (f"{_TRL}use_bnb_nested_quant: true\n", None),
+        (_TRL, "bnb"),
+    ],
+)
+def test_scales_of_four_bits_are_as_the_framework_has_them(text, base_format):
+    found = config_from_text(text, SETTING, source="given", suffix=".yaml")
+    assert found.job["adapters"].get("base_format") == base_format

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.schema.job import Adapters, AdapterTargets, Precision, Stack, Unpacking
+from planner.schema.job import Adapters, AdapterTargets, BaseFormat, Precision, Stack, Unpacking
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
 from planner.validation.layout import parts_run_again
@@ -138,7 +138,13 @@ def test_modules_of_megatron_that_are_no_part_of_ours_are_a_reason(module: str) 
         ({"task": "qlora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
         (
             {"task": "qlora", "precision": "w4a16", "precision_raw": "int4 GPTQ weights + fp16"},
-            Adapters(dropout=True, rank=64, base_bits=4, unpacking=Unpacking.AUTO_GPTQ),
+            Adapters(
+                dropout=True,
+                rank=64,
+                base_bits=4,
+                base_format=BaseFormat.GPTQ,
+                unpacking=Unpacking.AUTO_GPTQ,
+            ),
         ),
         ({"task": "lora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
         ({"task": "lora", "precision": "int8"}, Adapters(dropout=True, rank=64, base_bits=8)),

@@ -53,6 +53,7 @@ AUTOMODEL = Format(
         "peft.use_dora": "lora_dora",
         "quantization.load_in_4bit": "in_4_bits",
         "quantization.load_in_8bit": "in_8_bits",
+        "quantization.bnb_4bit_use_double_quant": "nested_scales",
         "fp8.enabled": "fp8",
         "compile.enabled": "compile",
         "optimizer._target_": "optimizer",
@@ -84,6 +85,7 @@ AUTOMODEL = Format(
         "precision": "bfloat16",
         "micro_batch": 1,
         "lora_rank": 8,
+        "nested_scales": True,
     },
     fixed={"zero_stage": 3},
     convert={

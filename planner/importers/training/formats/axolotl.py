@@ -53,6 +53,7 @@ AXOLOTL = Format(
         "peft_use_dora": "lora_dora",
         "load_in_4bit": "in_4_bits",
         "load_in_8bit": "in_8_bits",
+        "bnb_config_kwargs.bnb_4bit_use_double_quant": "nested_scales",
         "torch_compile": "compile",
         "liger_fused_linear_cross_entropy": "fused_loss",
         "cut_cross_entropy": "fused_loss",
@@ -109,7 +110,7 @@ AXOLOTL = Format(
         swanlab_description swanlab_mode swanlab_log_completions use_swanlab eta_min
         cosine_constant_lr_ratio flex_attn_compile_kwargs model_config
     """,
-    assumed={"bf16": True},
+    assumed={"bf16": True, "nested_scales": True},
     fixed={"deepspeed_by_name": True, "loads_in_compute_format": True},
     convert={
         "eager_attention": lambda on: "eager" if on else None,

@@ -108,11 +108,12 @@ LORA = {
     "use_dora": "lora_dora",
     "load_in_4bit": "in_4_bits",
     "load_in_8bit": "in_8_bits",
+    "use_bnb_nested_quant": "nested_scales",
     "attn_implementation": "attention",
 }
 _TRL_BESIDE = """
     model_name_or_path model_revision trust_remote_code lora_alpha lora_task_type use_rslora
-    bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage dataset_name dataset_config
+    bnb_4bit_quant_type bnb_4bit_quant_storage dataset_name dataset_config
     dataset_train_split dataset_test_split dataset_streaming dataset_num_proc dataset_text_field
     dataset_kwargs dataset_mixer packing packing_strategy padding_free eos_token pad_token
     pad_to_multiple_of chat_template chat_template_path assistant_only_loss completion_only_loss

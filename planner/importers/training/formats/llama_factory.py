@@ -22,7 +22,7 @@ _BESIDE = f"""
     image_min_pixels video_max_pixels video_min_pixels video_fps video_maxlen lora_alpha
     additional_target create_new_adapter use_rslora loraplus_lr_ratio pissa_init pissa_iter
     pissa_convert pref_beta pref_ftx pref_loss ref_model reward_model reward_model_type
-    compute_accuracy double_quantization quantization_type quantization_device_map disable_shuffling
+    compute_accuracy quantization_type quantization_device_map disable_shuffling
     early_stopping_steps print_param_status model_revision hf_hub_token ray_run_name
     ray_storage_path ray_init_kwargs resources_per_worker placement_strategy enable_thinking
     ignore_pad_token_for_loss default_system tool_format do_sample max_new_tokens top_p temperature
@@ -78,6 +78,7 @@ LLAMA_FACTORY = Format(
         "use_dora": "lora_dora",
         "quantization_bit": "base_bits",
         "quantization_method": "quantization_method",
+        "double_quantization": "nested_scales",
         "cutoff_len": "sequence_length",
         "stage": "objective",
         "freeze_vision_tower": "frozen_tower",
@@ -97,6 +98,7 @@ LLAMA_FACTORY = Format(
         "lora_targets": "all",
         "sequence_length": 2048,
         "checkpointing": True,
+        "nested_scales": True,
     },
     fixed={"deepspeed_by_name": True, "frozen_tower": True},
 )

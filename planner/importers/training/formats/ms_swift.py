@@ -47,7 +47,7 @@ _BESIDE = f"""
     trainable_parameters freeze_parameters model_author model_name use_hf loss_scale load_args
     check_model create_checkpoint_symlink report_to attn_impl_version custom_register_path
     external_plugins beta loss_type ref_model response_length_limit padding_side
-    quant_method_type bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant
+    quant_method_type bnb_4bit_compute_dtype bnb_4bit_quant_type
     use_vllm vllm_mode vllm_gpu_memory_utilization vllm_max_model_len vllm_tensor_parallel_size
     vllm_server_host vllm_server_port vllm_data_parallel_size vllm_server_pass_dataset
     vllm_enable_lora sleep_level max_completion_length reward_funcs temperature top_p top_k
@@ -76,6 +76,7 @@ MS_SWIFT = Format(
         **_LORA,
         "quant_bits": "base_bits",
         "quant_method": "quantization_method",
+        "bnb_4bit_use_double_quant": "nested_scales",
         "max_length": "sequence_length",
         "torch_dtype": "precision",
         "attn_impl": "attention",
@@ -98,6 +99,7 @@ MS_SWIFT = Format(
         "lora_targets": "all-linear",
         "precision": "bfloat16",
         "checkpointing": True,
+        "nested_scales": True,
     },
     fixed={"deepspeed_by_name": True, "frozen_tower": True},
 )

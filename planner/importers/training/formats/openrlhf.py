@@ -85,6 +85,7 @@ OPENRLHF_SECTIONS = Format(
         "sequence_length": 2048,
         "lora_targets": "all-linear",
     },
+    fixed={"nested_scales": True},
     stack=Stack.DEEPSPEED,
 )
 OPENRLHF = Format(
@@ -143,5 +144,6 @@ OPENRLHF = Format(
         local_rank enforce_eager enable_prefix_caching temperature top_p eval_dataset
     """,
     assumed={"micro_batch": 1, "lora_targets": "all-linear"},
+    fixed={"nested_scales": True},
     stack=Stack.DEEPSPEED,
 )

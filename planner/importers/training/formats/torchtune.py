@@ -67,6 +67,6 @@ TORCHTUNE = Format(
         activation_offloading_use_streams
     """,
     assumed={"accumulation": 1},
-    fixed={"zero_stage": 3},
+    fixed={"zero_stage": 3, "nested_scales": True},
     convert={"model._component_": _adapter_of, "dtype": lambda name: f"{name}-true"},
 )
