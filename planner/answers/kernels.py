@@ -23,6 +23,7 @@ _KERNELS: tuple[tuple[str, bool | int], ...] = (
     ("flash_attention_generation", 3),
     ("fused_linear_loss", True),
     ("cuda_graphs", True),
+    ("overlapped_gradients", True),
     ("overlapped_tensor_parallel", True),
 )
 _LEAST_RATIO = 0.01  # of the step, or of a device's memory, that is worth a line

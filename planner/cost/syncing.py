@@ -82,12 +82,25 @@ def micro_batch_sync(
     *,
     held: LocalParameters,
 ) -> ExposedSeconds:
-    """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
-    overlap, zero = setting.overlap, choices.zero_stage
+    """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch.
+
+    Of stacks that sync on the stream that computes unless asked, DeepSpeed asks under stage 3 by
+    default, and not under stage 2.
+
+    Source: DeepSpeed `runtime/zero/config.py` (`overlap_comm_valid`), `stage3.py` and
+    `partitioned_param_coordinator.py` (streams of `overlap_comm`).
+    """
+    zero, own = choices.zero_stage, setting.job.overlapped_gradients
     unpack, pack = _copy_seconds(held, setting)
-    gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
-    reduce = exposed_seconds(sync.reduce_scatter, windows.backward, overlap)
-    both = exposed_seconds(sync.gather + sync.reduce_scatter, windows.backward, overlap)
+    in_turn = not setting.stack.syncs_under_compute
+
+    def left(seconds: Floats, window: Floats, *, by_default: bool) -> Floats:
+        waits = in_turn and not (by_default if own is None else own)
+        return seconds if waits else exposed_seconds(seconds, window, setting.overlap)
+
+    gather_forward = left(sync.gather, windows.forward, by_default=True)
+    reduce = left(sync.reduce_scatter, windows.backward, by_default=False)
+    both = left(sync.gather + sync.reduce_scatter, windows.backward, by_default=True)
     return ExposedSeconds(
         forward=np.where(zero == 3, gather_forward + unpack, 0.0),
         backward=np.where(zero == 3, both + unpack + pack, 0.0)

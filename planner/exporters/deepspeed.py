@@ -170,7 +170,9 @@ def _zero(draft: Draft) -> dict[str, object]:
         stage = max(stage, 1)  # which it needs to offload
     fields: dict[str, object] = {"stage": stage}
     if stage:
-        overlaps = draft.plan.job.resolved.overlapped_gradients is not False
+        own = draft.plan.job.resolved.overlapped_gradients
+        # What is left open is as DeepSpeed has it by stage, and as it is priced.
+        overlaps = stage == 3 if own is None else own
         fields |= {"overlap_comm": overlaps, "contiguous_gradients": True}
     if Offload.OPTIMIZER in kept:
         fields["offload_optimizer"] = _store(draft)

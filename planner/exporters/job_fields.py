@@ -50,7 +50,7 @@ WRITTEN: dict[str, frozenset[str]] = {
     "verl-megatron": _CLIPPED | {"dropout", "gradients_in_16_bits"},
     "nemo-rl": _CLIPPED | {"adapters"},
     "nemo-rl-megatron": _CLIPPED | {"adapters", "dropout", "gradients_in_16_bits"},
-    "nanotron": _CLIPPED | {"overlapped_tensor_parallel", "states_in_16_bits"},
+    "nanotron": _CLIPPED | {"overlapped_tensor_parallel", "regathered_rows", "states_in_16_bits"},
     "maxtext": _CLIPPED | {"states_in_16_bits"},
 }
 # Programs that train all parameters of a model, whatever their files say.

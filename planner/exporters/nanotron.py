@@ -92,6 +92,7 @@ def _fields(draft: Draft) -> Fields:
             "pp_engine": "afab" if gpipe else "1f1b",
             "tp_mode": "REDUCE_SCATTER" if strategy.sequence_parallel else "ALL_REDUCE",
             **({"tp_linear_async_communication": True} if draft.overlaps_tensor_parallel else {}),
+            "tp_recompute_allgather": job.regathered_rows,
             "recompute_layer": draft.recomputes_blocks,
         },
         "tokens": {

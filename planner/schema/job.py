@@ -389,8 +389,10 @@ class Job(Document):
 
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default. Where they are not,
-    parameters are gathered before forward, and not under it. `parameter_broadcasts`:
-    of the ranks that share a step of the optimizer each copies all of its gradients to 32 bits,
+    parameters are gathered before forward, and not under it. Of DeepSpeed it says the same of what
+    stages 2 and 3 sync in every micro-batch, which by default stage 3 alone hides.
+    `parameter_broadcasts`: of the ranks that share a step of the optimizer each copies all of its
+    gradients to 32 bits,
     and sends what it has updated by itself. `summed_gradients`: ranks that share a step under
     ZeRO-1 sum whole gradients in 32 bits, as without sharing, and each reads its own.
 

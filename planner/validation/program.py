@@ -150,9 +150,12 @@ _PROGRAMS = (
     ),
     # transformers' Trainer and what is built on it: ms-swift `llm/utils/argument.py` (`dtype`) and
     # axolotl `utils/models.py` (`torch_dtype`) load models in 16 bits; their collators and those of
-    # LLaMA-Factory and TRL pad to the longest of a batch, unless asked to pack
+    # LLaMA-Factory and TRL pad to the longest of a batch, unless asked to pack. ms-swift and Qwen
+    # bring files for DeepSpeed that overlap: `swift/llm/ds_config/zero2.json`, QwenLM/Qwen
+    # `finetune/ds_config_zero2.json`
     _trainer(
         r"swift",
+        overlapped_gradients=True,
         loads_in_16_bits=True,
         foreach_optimizer=True,
         reads_logits=True,
@@ -167,7 +170,7 @@ _PROGRAMS = (
         "factory", foreach_optimizer=True, varied_lengths=True, adapters=AdapterRecipe(rank=8)
     ),
     _trainer(r"\btrl\b", foreach_optimizer=True, varied_lengths=True),
-    _trainer(r"\bpeft\b", narrow_adapters=True),
+    _trainer(r"\bpeft\b", narrow_adapters=True, overlapped_gradients=True),
     _trainer(r"transformers|trainer"),
     # xtuner `model/modules/dispatch/__init__.py` puts norms of Triton into transformers' models.
     _named("xtuner", Stack.DEEPSPEED, fused_elementwise=True),

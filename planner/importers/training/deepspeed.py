@@ -284,21 +284,12 @@ class _Reading:
         if "nvme" in {self._device(zero, name) for name in ("offload_optimizer", "offload_param")}:
             job["offload_to"] = "nvme"
         if zero.size("stage", 0, minimum=0, limit=3) and self._states("overlap_comm"):
-            job["overlapped_gradients"] = self._overlaps_gradients(zero)
+            job["overlapped_gradients"] = zero.flag("overlap_comm", False)
         return job
 
     def _states(self, name: str) -> bool:
         """Return whether ZeRO's section has a value for the key, and does not leave it open."""
         return self.fields["zero_optimization"].get(name) not in (None, "auto")
-
-    def _overlaps_gradients(self, zero: Fields) -> bool:
-        """Return what the file says; stages 2 and 3 are priced so whatever it does."""
-        overlaps = zero.flag("overlap_comm", False)
-        if not overlaps and zero.size("stage") > 1:
-            self.assumptions.append(
-                "zero_optimization.overlap_comm: gradients are priced as reduced beside backward"
-            )
-        return overlaps
 
     def _optimizer(self, given: str) -> str:
         if given.lower() in _OPTIMIZERS:

@@ -63,7 +63,12 @@ _OPTIMIZERS = {
 
 # Attention of products and a softmax: transformers, Megatron-Core, llm-foundry, MaxText.
 _UNFUSED = {"eager", "math", "unfused", "attnbackend.unfused", "torch", "dot_product"}
-_COLLECTIVES = ("overlapped_gradients", "overlapped_tensor_parallel", "copied_rows")
+_COLLECTIVES = (
+    "overlapped_gradients",
+    "overlapped_tensor_parallel",
+    "copied_rows",
+    "regathered_rows",
+)
 # torchtune's, and in how many chunks unless it is told
 _CHUNKED_LOSS = re.compile(r"chunkedoutputloss$|\.linearcrossentropyloss$")
 _LOSS_CHUNK_COUNT = 8

@@ -78,6 +78,14 @@ def test_tensor_parallelism_of_torch_would_gain_by_running_beside_products() -> 
     assert gains["overlapped_tensor_parallel"] > 0.02
 
 
+def test_gradients_of_deepspeed_would_gain_by_coming_beside_backward() -> None:
+    job = {"global_batch_size": 16, "sequence_length": 2048, "stack": "deepspeed"}
+    limits = {"data_parallel_shard_degree": 16, "zero_stages": (2,)}
+    found = kernel_gains(planned("2x8xa100-sxm4-80gb", **job, limits=limits))
+    gains = {gain.fields: gain.step_ratio for gain in found}
+    assert gains[("overlapped_gradients", True),] > 0.05
+
+
 def test_words_name_the_fields_and_what_they_save(on_hopper: Plan) -> None:
     """Each is a line of what `meshwright plan` prints."""
     lines = list(kernel_words(on_hopper))

@@ -341,6 +341,7 @@ def test_nanotrons_sections() -> None:
             "context_parallel_size": 1,
             "pp_engine": "1f1b",
             "tp_mode": "REDUCE_SCATTER",
+            "tp_recompute_allgather": False,
             "recompute_layer": True,
         },
         "tokens": {
@@ -451,3 +452,16 @@ def test_maxtext_counts_devices_that_split_a_sequence() -> None:
         "ici_fsdp_parallelism": 2,
         "dcn_data_parallelism": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("stage", "overlaps", "written"),
+    [(1, None, False), (2, None, False), (3, None, True), (1, True, True), (3, False, False)],
+)
+def test_deepspeed_overlaps_where_the_job_says_so_or_by_its_own_default(
+    stage: int, overlaps: bool | None, written: bool
+) -> None:
+    strategy = {"data_parallel_shard_degree": 16, "zero_stage": stage}
+    job = {} if overlaps is None else {"overlapped_gradients": overlaps}
+    zero = fields("deepspeed", strategy, stack="deepspeed", **job)["zero_optimization"]
+    assert zero["overlap_comm"] is written

@@ -279,7 +279,7 @@ EXPECTED = {
          "kept": "full"},
         {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096, "optimizer": "adamw",
          "gradient_clipping": True, "copied_rows": False, "overlapped_tensor_parallel": True,
-         **BF16},
+         "regathered_rows": True, **BF16},
     ),
     "nemo-automodel-fsdp.yaml": (
         {"tensor": 2, "sequence": True, "replicate": 2, "shard": 4, "micro": 3, "zero": 3},

@@ -25,6 +25,7 @@ NANOTRON = Format(
                 "pp_engine": "schedule",
                 "tp_mode": "sequence_parallel",
                 "tp_linear_async_communication": "overlapped_tensor_parallel",
+                "tp_recompute_allgather": "regathered_rows",
                 "recompute_layer": "checkpointing",
             },
         ),
@@ -41,7 +42,6 @@ NANOTRON = Format(
     },
     unpriced={
         "parallelism.moe_layer_recompute": "experts are not recomputed apart from their block",
-        "parallelism.tp_recompute_allgather=false": "what is gathered is priced as gathered anew",
         "model.model_config.z_loss_enabled": "it is not priced",
         "model.model_config._use_doc_masking": "sequences are priced as one document each",
     },
@@ -57,10 +57,14 @@ NANOTRON = Format(
         optimizer.optimizer_factory.adam_beta1 optimizer.optimizer_factory.adam_beta2
         optimizer.optimizer_factory.adam_eps optimizer.optimizer_factory.torch_adam_is_fused
         optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens.*
-        parallelism.tp_recompute_allgather
     """,
     fixed={"copied_rows": False},  # parallel/tensor_parallel: along the first dimension
-    assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},
+    assumed={
+        "zero_stage": 0,
+        "schedule": "afab",
+        "precision": "bfloat16",
+        "regathered_rows": True,
+    },
     convert={
         "optimizer.clip_grad": lambda norm: norm or 0,  # null clips nothing
         "parallelism.tp_mode": lambda mode: str(mode).upper() == "REDUCE_SCATTER",
