@@ -36,8 +36,7 @@ Role = Literal["embedding", "block", "head"]
 
 _MERGED_BYTES = 12.0
 # Of tensor parallelism's collectives, where they run beside products. Fitted on runs of Megatron,
-# whose recipes have `--tp-comm-overlap`; five pairs of torchtitan's runs with and without its
-# asynchronous tensor parallelism ask for 0.07 to 0.53, 0.29 in the mean (docs/predicted-time.md).
+# whose recipes have `--tp-comm-overlap`.
 _OVERLAPPED_RATIO = 0.3
 _COUNT_BYTES = 8.0  # of how many rows go to an expert
 _CHOSEN_BYTES = 8.0  # of which expert a token passes
@@ -72,8 +71,11 @@ def model_parallel_seconds(
     merges does not; exchanging heads hides under nothing, since attention waits for it.
     """
     own = layer_tokens(layer, setting) * layer.hidden_size
-    rounds, once = _tensor_rounds(layer, role, setting), _round(own, setting)
+    rounds, once = _tensor_rounds(layer, setting), _round(own, setting)
     tensor = rounds * once.forward
+    tensor_gradients = rounds * (once.backward + _gathered_again(once.gathered, setting))
+    if role != "block":
+        tensor, tensor_gradients = _end_seconds(layer, role, own, setting)
     sources = _source_rounds(layer, setting)
     ring, heads = _exchange_seconds(layer, setting)
     hidden = setting.overlap.hidden_ratio * attention_seconds
@@ -88,7 +90,7 @@ def model_parallel_seconds(
     gathered_again = 0.0 if setting.core_alone_runs_again else once.gathered
     return ModelParallelSeconds(
         tensor_forward=tensor + (sources[0] if role == "embedding" else 0.0),
-        tensor_backward=rounds * once.backward
+        tensor_backward=tensor_gradients
         + (0.0 if role == "embedding" else sources[1])
         + rounds_again,
         tensor_recompute_full=tensor
@@ -124,15 +126,66 @@ def with_experts_hidden(
     )
 
 
-def _tensor_rounds(layer: LayerWorkload, role: Role, setting: Setting) -> Floats:
-    """Return how often [tokens, hidden] is reduced in forward, and as often in backward.
+def _end_seconds(
+    layer: LayerWorkload, role: Role, elements: Floats, setting: Setting
+) -> tuple[Floats, Floats]:
+    """Return what the embedding or the head takes of `elements` in forward and in backward.
 
-    Once after each row-split product; once for the embedding and for the head. Routed experts alone
-    in a feed-forward share the round of a dense one where all tensor-parallel ranks hold the same
-    tokens; where tokens stay split, `_expert_seconds` has what they need instead.
+    | end       | sequence parallel            | without                    |
+    |-----------|------------------------------|----------------------------|
+    | embedding | reduce_scatter; all_gather   | all_reduce; nothing        |
+    | head      | all_gather; reduce_scatter   | nothing; all_reduce        |
+
+    The table of tokens is split in rows, so that lookups are summed, and each rank needs their
+    whole gradient; the head's product is split in columns. No program runs either in pieces, and
+    Megatron reduces the gradients of the head's inputs beside those of its weights. Rows are
+    copied as in `_round`. Without a vocabulary-parallel loss every rank gathers whole logits,
+    n bytes, along their last dimension, which a copy joins (2 n read and written), and takes its
+    part of their gradient.
+
+    Source: Megatron-LM `core/tensor_parallel/layers.py` (`VocabParallelEmbedding`,
+    `ColumnParallelLinear`) and `mappings.py` (`_gather_along_last_dim`).
     """
-    if role != "block":
-        return np.ones_like(setting.tokens)
+    group, split = setting.groups.tensor, setting.sequence_parallel
+    message, pace = elements * setting.compute_bytes, setting.hardware.memory_bytes_per_second
+    copied = np.where(setting.copies_rows, 2.0 * message / pace, 0.0)
+    joined = (setting.micro_batch_size > 1.0) * copied
+    gather = np.where(split, group.all_gather(message) + joined, 0.0)
+    reduce = np.where(split, group.reduce_scatter(message) + copied, group.all_reduce(message))
+    if role == "embedding":
+        return reduce, gather
+    beside = setting.stack.overlaps_tensor_parallel & setting.overlaps_tensor_parallel
+    reduce = np.where(beside, 1.0 - _OVERLAPPED_RATIO, 1.0) * reduce
+    reduce = reduce + _gathered_again(gather, setting)
+    if setting.job.vocabulary_parallel_loss:
+        return gather, reduce
+    width = sum(gemm.outer_size for gemm in layer.gemms if gemm.split == "outer")
+    logits = layer_tokens(layer, setting) * width * setting.compute_bytes
+    joined = np.where(setting.tensor > 1.0, 2.0 * logits / pace, 0.0)
+    return gather + group.all_gather(logits) + joined, reduce
+
+
+def _gathered_again(gathered: Floats, setting: Setting) -> Floats:
+    """Return what gathering rows once more adds to backward, where a job keeps them divided.
+
+    nanotron waits for it before both gradients, unless its collectives run beside products: then it
+    is under the inputs' gradient, as in Megatron and DeepSpeed, and costs nothing.
+
+    Source: nanotron `parallel/tensor_parallel/functional.py`
+    (`_ColumnLinearNoAsyncCommunicationReduceScatterMode`, `_ColumnLinearAsyncCommunication`);
+    Megatron-LM `core/tensor_parallel/layers.py`.
+    """
+    waits = setting.job.regathered_rows and not setting.stack.activations.gathers_again
+    return np.where(setting.overlaps_tensor_parallel, 0.0, waits * gathered)
+
+
+def _tensor_rounds(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return how often a block's [tokens, hidden] is reduced in forward, and as often in backward.
+
+    Once after each row-split product. Routed experts alone in a feed-forward share the round of a
+    dense one where all tensor-parallel ranks hold the same tokens; where tokens stay split,
+    `_expert_seconds` has what they need instead.
+    """
     dense = [gemm for gemm in layer.gemms if gemm.split == "inner" and not gemm.expert_count]
     alone = layer.experts_per_token > 0 and not any(g.name == "shared_down" for g in dense)
     return len(dense) + np.where(alone & _whole_tokens_inside(setting), 1.0, 0.0)

@@ -413,7 +413,7 @@ class Job(Document):
     (false) each of their steps is one, whose output is kept; without it, as the stack usually has
     it. `fused_norms` says that of norms alone, as of `torch.nn.RMSNorm`, which is one kernel on
     GPUs in torch 2.11. `regathered_rows`: under sequence parallelism, inputs of column-split
-    products are kept divided and gathered anew in backward under torch too.
+    products are kept divided and gathered anew in backward under torch too, which waits for it.
     `flash_attention_generation` is
     FlashAttention's, 1 to 3; without it fused attention is the stack's usual.
     `deduplicated_dispatch`: a token crosses to a node once for all its experts there, and not once

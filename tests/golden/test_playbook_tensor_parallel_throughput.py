@@ -1,7 +1,7 @@
 """The Ultra-Scale Playbook: nanotron's Llama of 3.6B, tensor parallel on 2 to 32 H100.
 
 Hugging Face, The Ultra-Scale Playbook, "Tensor parallelism": model TFLOP/s a GPU at the largest
-micro-batch that fits (figures copied by hand). Tolerance: 12 %.
+micro-batch that fits (figures copied by hand). Tolerance: 11 %.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from planner.validation.case import case_of
 from planner.validation.measurement import step_seconds
 from tests.measured_rows import TORCHTITAN, a_run
 
-TOLERANCE = 0.12
+TOLERANCE = 0.11
 SHAPE = {
     "family": "playbook-tp-sp",
     "model": "nanotron-llama-3.57b",
@@ -46,7 +46,8 @@ def test_rates_are_as_published(tp: int, mbs: int, published: float) -> None:
     case = case_of(a_run(TORCHTITAN, **SHAPE, **layout, tflops_per_gpu=published))
     measured = step_seconds(case)
     assert measured is not None
-    assert case.price().step_seconds.p50 == pytest.approx(measured, rel=TOLERANCE)
+    rate = published * measured / case.price().step_seconds.p50
+    assert rate == pytest.approx(published, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(

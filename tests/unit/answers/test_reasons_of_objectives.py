@@ -116,7 +116,7 @@ def why_not(found: Plan, **fixed: int) -> Objection:
 @pytest.fixture(scope="module")
 def few() -> Plan:
     """Two devices of so much memory that splitting layers and stages are all but as fast."""
-    return planned(Objective.DEVICES, memory_gib=20.9)
+    return planned(Objective.DEVICES, memory_gib=20.82)
 
 
 def test_degrees_that_take_more_devices_than_the_plan_are_answered_on_the_whole_cluster(few):
@@ -130,7 +130,7 @@ def test_degrees_on_as_many_devices_are_answered_with_the_step(few):
     own = few.strategy.tensor_parallel_degree
     found = why_not(few, tensor_parallel_degree=3 - own)
     assert (found.verdict, found.device_count, found.more_value) == ("faster", 2, 0.0)
-    assert "(0.05%) faster, but by simulation alone: its closed form" in found.answer
+    assert "(0.03%) faster, but by simulation alone: its closed form" in found.answer
 
 
 def test_illegal_degrees_are_refused_for_the_cluster_that_was_asked_about(few):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -365,3 +366,64 @@ def test_key_value_heads_are_sent_to_all_ranks_that_need_them() -> None:
     priced = seconds(DENSE, context_parallel_degree=10, context_parallel_kind="all_to_all")
     expected = TOKENS / 10 * 4000 * 2 * 8 / 10 / NETWORK
     assert priced.context_forward.item() == pytest.approx(expected)
+
+
+VOCABULARY = 50_000
+
+
+def of_ends(
+    role: Literal["embedding", "head"], job: Mapping[str, Any] = NO_FLAGS, *, split: bool
+) -> tuple[float, float]:
+    """What the embedding or the head of two ranks exchanges forward and backward, in reductions."""
+    product = replace(a_product("head", "outer"), outer_size=VOCABULARY)
+    layer = replace(DENSE, gemms=(product,) if role == "head" else ())
+    here = a_setting(job=job, tensor_parallel_degree=2, sequence_parallel=split)
+    found = model_parallel_seconds(layer, role, here, np.zeros((1, 1)))
+    return (
+        found.tensor_forward.item() / ONE_REDUCTION,
+        found.tensor_backward.item() / ONE_REDUCTION,
+    )
+
+
+def test_an_embedding_is_summed_once_and_its_gradient_gathered_where_rows_are_split() -> None:
+    """A reduction is two halves: scatter or gather; with whole rows it is an all_reduce."""
+    assert of_ends("embedding", split=True) == pytest.approx((0.5, 0.5))
+    assert of_ends("embedding", split=False) == pytest.approx((1.0, 0.0))
+
+
+def test_a_heads_input_is_gathered_once_and_its_gradient_summed() -> None:
+    assert of_ends("head", split=True) == pytest.approx((0.5, 0.5))
+    assert of_ends("head", split=False) == pytest.approx((0.0, 1.0))
+
+
+def test_neither_end_runs_in_pieces_and_megatron_sums_beside_weights_gradients() -> None:
+    asked = {"copied_rows": False, "overlapped_tensor_parallel": True}
+    assert of_ends("head", asked, split=True) == pytest.approx((0.5, 0.5))
+    megatron = {"stack": "megatron"}
+    assert of_ends("embedding", megatron, split=True) == pytest.approx((0.5, 0.5))
+    assert of_ends("head", megatron, split=True) == pytest.approx((0.5, 0.35))
+
+
+def test_ranks_that_hold_whole_logits_gather_and_join_them() -> None:
+    """Half of 50,000 logits a token come from the other rank; a copy reads and writes them all."""
+    whole = {"copied_rows": False, "vocabulary_parallel_loss": False}
+    logits = TOKENS * VOCABULARY * 2
+    taken = logits / 2 / NODE + 2 * logits / (0.86 * 3350e9)
+    forward, backward = of_ends("head", whole, split=False)
+    assert forward == pytest.approx(taken / ONE_REDUCTION)
+    assert backward == pytest.approx(1.0)
+
+
+def test_rows_that_are_gathered_again_wait_for_it_unless_collectives_run_beside_products() -> None:
+    """A gather is half a reduction, once more for each of the block's two rounds."""
+    kept, again = rounds(NO_FLAGS), rounds({**NO_FLAGS, "regathered_rows": True})
+    assert again.tensor_forward.item() == kept.tensor_forward.item()
+    more = again.tensor_backward.item() - kept.tensor_backward.item()
+    assert more == pytest.approx(2 * 0.5 * ONE_REDUCTION)
+    beside = {**NO_FLAGS, "overlapped_tensor_parallel": True}
+    assert rounds({**beside, "regathered_rows": True}) == rounds(beside)
+    megatron = {"stack": "megatron"}
+    assert rounds({**megatron, "regathered_rows": True}) == rounds(megatron)
+    assert of_ends("head", {**NO_FLAGS, "regathered_rows": True}, split=True) == pytest.approx(
+        (0.5, 1.0)
+    )
