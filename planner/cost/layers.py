@@ -45,6 +45,13 @@ from planner.cost.syncing import (
 from planner.units import GIB
 from planner.workload.layer import LayerWorkload
 
+# Copies in 8 bits of a weight in 16: one in the order of forward's product, and one transposed for
+# the inputs' gradient, which Hopper's products in 8 bits ask for. Norms and routers, which have
+# none, are counted as if they had, and on Blackwell the second of scales by tensor.
+# Source: Transformer Engine `pytorch/module/base.py` (`get_weight_workspace`), `linear.py`
+# (`set_usage` of the weight's quantizer); Megatron-Core `extensions/transformer_engine.py`.
+_COPIES_BYTES = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spared:
@@ -303,6 +310,9 @@ def _layer_bytes(
     them from the start.
     """
     states = state_memory(held, choices, setting)
+    if setting.job.copies_in_8_bits and not extras.is_end:
+        copies = np.where(choices.zero_stage == 3, 0.0, _COPIES_BYTES * held.total())
+        states = replace(states, parameters=states.parameters + copies)
     if extras.is_end and setting.job.ends_stay_gathered:
         stays = states.parameters + states.gathered
         states = replace(states, parameters=stays, gathered=np.zeros_like(stays))

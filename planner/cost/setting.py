@@ -160,7 +160,8 @@ class Setting:
     @property
     def updated_bytes(self) -> int:
         """Return the bytes of one parameter as it is gathered after the optimizer's step."""
-        in_8_bits = self.job.precision is Precision.FP8 and self.stack.gathers_in_8_bits
+        narrow = self.stack.gathers_in_8_bits and not self.job.copies_in_8_bits
+        in_8_bits = self.job.precision is Precision.FP8 and narrow
         return 1 if in_8_bits else self.compute_bytes
 
     @property

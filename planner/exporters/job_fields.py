@@ -35,7 +35,8 @@ _TRAINED = _CLIPPED | {"adapters", "optimizer", "tensor_float_32"}
 WRITTEN: dict[str, frozenset[str]] = {
     "torchtitan": _USUAL | {"overlapped_tensor_parallel", "states_in_16_bits"},
     "torchtitan-0.2": _USUAL | {"overlapped_tensor_parallel", "states_in_16_bits"},
-    "megatron-lm": _USUAL | {"dropout", "gradients_in_16_bits", "overlapped_tensor_parallel"},
+    "megatron-lm": _USUAL
+    | {"copies_in_8_bits", "dropout", "gradients_in_16_bits", "overlapped_tensor_parallel"},
     "megatron-bridge": _USUAL | {"dropout"},
     "deepspeed": _CLIPPED | {"offload_to", "overlapped_gradients"},
     "accelerate": _USUAL,

@@ -173,7 +173,8 @@ def _batch(draft: Draft) -> list[list[str]]:
     if job.precision is not Precision.FP32:
         words.append([f"--{'fp16' if job.precision is Precision.FP16 else 'bf16'}"])
     if job.precision is Precision.FP8:
-        words.extend([["--fp8-format", "hybrid"], ["--fp8-param-gather"]])
+        words.append(["--fp8-format", "hybrid"])
+        words.extend([] if job.copies_in_8_bits else [["--fp8-param-gather"]])
     return [*words, *_gradients(job)]
 
 

@@ -425,6 +425,9 @@ class Job(Document):
     scattered, as by DTensors of [batch, sequence, hidden], and not where the sequence comes first;
     without it, as the stack has it.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
+    `copies_in_8_bits`: weights are held and gathered in 16 bits beside copies in 8, one for either
+    order that products read, as Transformer Engine keeps them where parameters have 16 bits
+    (Megatron-LM without `--fp8-param-gather`).
     `tensor_float_32`: products in fp32 run on tensor cores, which read 10 of 23 bits (TF32), as
     torch does where it is asked to, and not otherwise.
     """
@@ -472,6 +475,7 @@ class Job(Document):
     overlapped_tensor_parallel: Flag | None = later(None)
     copied_rows: Flag | None = later(None)
     row_scaled_fp8: Flag = False
+    copies_in_8_bits: Flag = later(False)
     tensor_float_32: Flag = False
     states_in_16_bits: Flag = False
     adapters: Adapters | None = None
@@ -542,6 +546,15 @@ class Job(Document):
             raise ValueError(
                 f"tensor_float_32 is of products in fp32, and precision is {self.precision}; leave "
                 "it out, or set precision fp32"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _copies_of_fp8(self) -> Self:
+        if self.copies_in_8_bits and self.precision is not Precision.FP8:
+            raise ValueError(
+                f"copies_in_8_bits is of products in fp8, and precision is {self.precision}; leave "
+                "it out, or set precision fp8"
             )
         return self
 

@@ -64,6 +64,7 @@ class Program:
     compiled_loss_since: str | None = None
     narrow_gradients: bool = False
     narrow_states: bool = False
+    copies_in_8_bits: bool = False
     overlapped_gradients: bool | None = None
     overlapped_tensor_parallel: bool | None = None
     copied_rows: bool | None = None
@@ -202,10 +203,12 @@ _PROGRAMS = (
     _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),
     _named(r"^(nvidia )?nemo", Stack.MEGATRON, narrow_gradients=True, interleaves=True),
     _named("nemo", Stack.MEGATRON, narrow_gradients=True),
-    # `megatron/training/arguments.py`: dropout of 0.1 everywhere, `--overlap-grad-reduce` is off
+    # `megatron/training/arguments.py`: dropout of 0.1 everywhere, `--overlap-grad-reduce` and
+    # `--fp8-param-gather` are off
     _named(
         "megatron-lm",
         Stack.MEGATRON,
+        copies_in_8_bits=True,
         drops_out=True,
         overlapped_gradients=False,
         tensor_float_32=True,

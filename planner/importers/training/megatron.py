@@ -345,6 +345,8 @@ class _Reading:
             assumptions.append("--moe-token-dispatcher-type allgather is priced as alltoall")
         if dispatcher is not None:
             job["deduplicated_dispatch"] = dispatcher == "flex"
+        if given.has("--fp8-format") and not given.has("--fp8-param-gather"):
+            job["copies_in_8_bits"] = True
         if given.has("--tp-comm-overlap"):
             job["overlapped_tensor_parallel"] = True
         length = given.optional("--seq-length")

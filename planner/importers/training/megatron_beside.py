@@ -131,7 +131,7 @@ _OF_THE_MODEL = """
     yarn-beta-slow yarn-correction-range-round-to-int yarn-original-max-position-embeddings
 """
 _KERNELS = """
-    async-tensor-model-parallel-allreduce attention-backend fp8-param-gather
+    async-tensor-model-parallel-allreduce attention-backend
     moe-flex-dispatcher-backend
     moe-flex-dispatcher-num-sms moe-grouped-gemm moe-permute-fusion moe-permute-fusion-into-hybridep
     no-bias-dropout-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-masked-softmax-fusion

@@ -71,6 +71,7 @@ SWITCHES = {
     "--use-distributed-optimizer",
     "--overlap-grad-reduce",
     "--tp-comm-overlap",
+    "--fp8-param-gather",
     "--use-megatron-fsdp",
     "--use-torch-fsdp2",
     "--recompute-activations",

@@ -52,8 +52,9 @@ OFFLOADED = Strategy(
 
 
 def a_job(**fields: Any) -> Job:
-    of_fp32 = {"precision": "fp32"} if "tensor_float_32" in fields else {}
-    return Job.model_validate({**USUAL, **of_fp32, **fields})
+    formats = {"tensor_float_32": "fp32", "copies_in_8_bits": "fp8"}
+    own = [{"precision": formats[name]} for name in fields if name in formats]
+    return Job.model_validate({**USUAL, **(own[0] if own else {}), **fields})
 
 
 def test_no_field_of_a_job_is_forgotten() -> None:

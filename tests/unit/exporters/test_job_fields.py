@@ -57,6 +57,7 @@ OTHERS: dict[str, Any] = {
     "overlapped_tensor_parallel": True,
     "copied_rows": False,
     "row_scaled_fp8": True,
+    "copies_in_8_bits": True,
     "states_in_16_bits": True,
     "tensor_float_32": True,
     "adapters": {"rank": 16},
@@ -75,6 +76,7 @@ CLIP_NOTHING = {"accelerate", "lightning-trainer"}
 WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
 APART = {
     "adapters",
+    "copies_in_8_bits",
     "offload_to",
     "overlapped_tensor_parallel",
     "precision",
@@ -233,3 +235,18 @@ def test_an_optimizer_that_the_trainer_has_no_name_for_is_told() -> None:
 def test_adapters_on_a_quantized_base_say_its_bits() -> None:
     losses = exported("accelerate", adapters={"rank": 8, "base_bits": 4}).losses
     assert any("on a base of 4 bits" in loss for loss in losses)
+
+
+@pytest.mark.parametrize("target", ["megatron-lm", "nemo"])
+def test_copies_in_8_bits_are_written_or_told(target: str) -> None:
+    """Megatron-LM has them unless it gathers parameters in 8 bits."""
+    usual = exported(target, precision="fp8")
+    made = exported(target, precision="fp8", copies_in_8_bits=True)
+    told = [loss for loss in made.losses if loss not in usual.losses]
+    if target == "megatron-lm":
+        assert told == []
+        gathers = [any("--fp8-param-gather" in one.text for one in e.files) for e in (usual, made)]
+        assert gathers == [True, False]
+    else:
+        (loss,) = told
+        assert "no file says copies_in_8_bits true" in loss

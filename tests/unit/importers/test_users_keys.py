@@ -146,6 +146,14 @@ def test_megatron_reduces_gradients_of_fp16_in_16_bits_unless_asked(flags, narro
     assert job.get("gradients_in_16_bits", False) is narrow
 
 
+@pytest.mark.parametrize(("flags", "copied"), [("", True), ("--fp8-param-gather", False)])
+def test_megatron_copies_weights_to_8_bits_unless_it_gathers_them_so(flags, copied):
+    job = read(
+        f"pretrain_gpt.py --micro-batch-size 1 --bf16 --fp8-format hybrid {flags}", ".sh"
+    ).job
+    assert job.get("copies_in_8_bits", False) is copied
+
+
 NANOTRON = """
 parallelism: {dp: 16, pp: 1, tp: 1, expert_parallel_size: EXPERTS, tp_recompute_allgather: false}
 tokens: {micro_batch_size: 1, batch_accumulation_per_replica: 1}

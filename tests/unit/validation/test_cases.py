@@ -596,3 +596,19 @@ def test_attention_whose_core_a_recipe_recomputes_was_not_fused() -> None:
     assert Assumption.ATTENTION_UNFUSED in case.assumptions
     other = the_case(KORTHIKANTI, **unstated, recompute_detail="moe_act")
     assert other.job.fused_attention
+
+
+@pytest.mark.parametrize(
+    ("changes", "copied"),
+    [
+        ({"framework": "Megatron-LM", "precision": "fp8"}, True),
+        ({"framework": "Megatron-LM", "precision": "bf16"}, False),
+        ({"framework": "Megatron-LM", "precision": "fp8", "model": "weekly_native_fp8"}, False),
+        ({"framework": "NeMo 24.07", "precision": "fp8"}, False),
+        ({"framework": "torchtitan", "precision": "fp8"}, False),
+    ],
+)
+def test_megatron_alone_keeps_weights_in_16_bits_beside_copies_in_8(
+    changes: dict[str, Any], copied: bool
+) -> None:
+    assert the_case(**changes).job.copies_in_8_bits is copied
