@@ -162,7 +162,7 @@ def search(
     if is_any_welcome:
         look_for_any(state, _fit)
     is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
-    if not is_refined and not state.frontier.best:
+    if not is_refined and not state.frontier.best and cutoff_seconds is None:
         _offer_any(state)
     _share(state)
     if state.frontier.best:
@@ -182,7 +182,7 @@ def search(
 def _offer_any(state: State) -> None:
     """Offer the first heuristic plan of a sample of configurations, as time was too short for any.
 
-    It takes about a tenth of a second.
+    It takes about a tenth of a second, and is spared where there may be no plan below a cutoff.
     """
     count = len(state.configurations)
     sample = np.arange(0, count, max(count // SCREENED_AT_ONCE, 1))
