@@ -4,7 +4,7 @@ Holding: what thousands of configurations hold at the least, and whether that ma
 
 Arrays are [groups, rows], as in Screen.
 
-Screen: bounds B1 to B5 of `planner.ilp.lagrangian_bound` for thousands of configurations at once.
+Screen: bounds B1 to B5 and B7 of `planner.ilp.lagrangian_bound` for thousands of configurations.
 
 Ranks of a configuration are taken in a few groups (`planner.ilp.batched_chains`), each with the
 least of its members, so that all configurations have arrays of one shape: [groups, rows]. Every
@@ -24,6 +24,7 @@ from planner.ilp.batched_chains import (
     Column,
     Layer,
     Options,
+    Plain,
     Pools,
     Ranks,
     layer_fill,
@@ -39,6 +40,7 @@ from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
 from planner.ilp.settings import (
     MEMORY_PRICES,
     ROUNDING,
+    TINY,
 )
 
 
@@ -187,9 +189,13 @@ def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
     bounds: Floats = chains.both(multipliers=MEMORY_PRICES[::2]).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
-        chains = chains.of_rows(rows)
-        filling = np.maximum(chains.fill().least_sum(), fills[rows])
-        bounds[rows] = chains.both().least_level() + filling
+        close = chains.of_rows(rows)
+        filling = np.maximum(close.fill().least_sum(), fills[rows])
+        bounds[rows] = close.both().least_level() + filling
+    rows = np.flatnonzero(bounds < limits)
+    if len(rows):
+        shared = chains.of_rows(rows).shares().least_sum()
+        bounds[rows] = np.maximum(bounds[rows], shared)
     return bounds
 
 
@@ -218,8 +224,7 @@ class _Chains:
 
     def both(self, *, multipliers: Floats = MEMORY_PRICES) -> Pools:
         """Return omega with memory priced."""
-        own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
-        own = own + _step_end(self.seconds, self.ranks)
+        own = self._own_omega()
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
         return self._priced(costs, own, multipliers=multipliers)
 
@@ -228,6 +233,28 @@ class _Chains:
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
         return self._priced(costs, own, multipliers=MEMORY_PRICES[::2])
+
+    def shares(self) -> Pools:
+        """Return fills and omega by the weights of B7, with memory priced."""
+        ranks, layers = self.ranks, self._layers()
+        fills = [layer_fill(layer, ranks).values for layer in layers]
+        omegas = [
+            layer_omega(layer, ranks).of(np.arange(len(fill)))
+            for layer, fill in zip(layers, fills, strict=True)
+        ]
+        totals = self.seconds[0].block_counts()
+        every = sum(n * own.min(axis=0) for n, own in zip(totals, omegas, strict=False))
+        weights = 1.0 / np.maximum(every, TINY)
+        weights = weights / (ranks.size * weights).sum(axis=0)
+        own = ranks.fill_share * self._exchange() + weights * self._own_omega()
+        costs = [
+            Plain(values=fill + weights * omega) for fill, omega in zip(fills, omegas, strict=True)
+        ]
+        return self._priced(costs, own, multipliers=MEMORY_PRICES[::2])
+
+    def _own_omega(self) -> Floats:
+        exchange = self.ranks.repeats * self.ranks.pace_share * self._exchange()
+        return np.asarray(exchange + _step_end(self.seconds, self.ranks))
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""

@@ -37,6 +37,8 @@ B6. Where every rank holds one part of the chain, in the order of the ranks, B4 
     each rank filled from the one before on, as far as phi_r stays within W, W is below every plan's
     largest phi_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
     B5 holds with as many blocks of a kind on a rank as lie in these.
+B7. S + rho T + U >= sum_r (fill_r + y_r omega_r) for weights y that sum to 1, by B2: B5 of both
+    together, where what spares a layer's fill adds to its end. A layer weighs the same on any rank.
 
 `planner.ilp.batched_bounds` has them for thousands of configurations at once; here is one at a
 time.
@@ -72,10 +74,13 @@ from planner.ilp.settings import (
     MEMORY_PRICES,
     ROUNDING,
     TIGHTENING_PROGRESS,
+    TINY,
 )
 
-Measure = Literal["fill", "pace", "both"]
-"""What a rank costs: its fill, its pace, or omega, the paces of all micro-batches and the end."""
+Measure = Literal["fill", "pace", "both", "share"]
+"""What a rank costs: its fill, its pace, omega (the paces of all micro-batches and the end), or its
+fill and its share of a mean omega.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,15 +100,18 @@ class PricedChain:
         return np.stack([self.prices[k].min(axis=2) for k in self.instance.free_kinds])
 
 
-@lru_cache(maxsize=3 * CONFIGURATIONS_KEPT)
+@lru_cache(maxsize=4 * CONFIGURATIONS_KEPT)
 def cost_chain(instance: Instance, measure: Measure) -> PricedChain:
     """Return what layers cost with memory priced: no rank's pace may exceed T, omega rho T + U."""
     grid, prices = _priced(instance.kinds, measure, instance.repeat_count)
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
+    omega = instance.repeat_count * instance.stage_pace + instance.stage_end
+    weights = _weights(instance.kinds, instance.repeat_count)
     own = {
         "fill": instance.stage_fill,
         "pace": instance.stage_pace,
-        "both": instance.repeat_count * instance.stage_pace + instance.stage_end,
+        "both": omega,
+        "share": instance.stage_fill + weights * omega,
     }
     return _chain(instance, prices, own[measure][:, None] - grid * slack[:, None])
 
@@ -117,7 +125,8 @@ def _priced(
     Both are those of the layers alone: instances of one configuration with other windows for the
     cuts share them.
     """
-    costs = [_cost(kind, measure, repeat_count) for kind in kinds]
+    weights = _weights(kinds, repeat_count)
+    costs = [_cost(kind, measure, repeat_count, weights) for kind in kinds]
     grid = _price_grid(kinds, costs)
     prices = tuple(
         cost[:, None, :] + grid[:, :, None] * kind.memory[:, None, :]
@@ -126,11 +135,21 @@ def _priced(
     return grid, prices
 
 
-def _cost(kind: Kind, measure: Measure, repeat_count: float) -> Floats:
+def _cost(kind: Kind, measure: Measure, repeat_count: float, weights: Floats) -> Floats:
     """Return what a layer costs under every choice, [stages, choices]."""
     if measure == "both":
         return scaled(kind, repeat_count)
+    if measure == "share":
+        return kind.fill + weights[:, None] * scaled(kind, repeat_count)
     return kind.fill if measure == "fill" else kind.pace
+
+
+def _weights(kinds: Sequence[Kind], repeat_count: float) -> Floats:
+    """Return weights that sum to 1, by which all blocks' least omega is the same on any rank."""
+    free = [kind for kind in kinds if kind.pinned_stage is None]
+    omega = sum(kind.count * scaled(kind, repeat_count).min(axis=1) for kind in free)
+    inverse = 1.0 / np.maximum(omega, TINY)
+    return np.asarray(inverse / inverse.sum())
 
 
 def memory_chain(instance: Instance, host_ratios: Floats) -> PricedChain:
@@ -426,14 +445,14 @@ def _counted(instance: Instance, least: Integers, most: Integers) -> Windows:
 class ObjectiveBounds:
     """Lower bounds of a step and of its parts: S, rho T, U, and rho T + U together, in seconds.
 
-    `total` is one of the whole where it is known better than by its parts.
+    `total` is one of the whole, which may be better than the sum of its parts.
     """
 
     fill_sum: float
     repeated_pace: float
     largest_end: float
     both: float
-    total: float = 0.0
+    total: float
 
     def step_seconds(self) -> float:
         """Return the bound of S + rho T + U."""
@@ -444,7 +463,7 @@ class ObjectiveBounds:
 def objective_bounds(
     instance: Instance, *, cutoff_seconds: float = float("inf")
 ) -> ObjectiveBounds | None:
-    """Return B3, B4 and B5 of each part, None when no plan fits.
+    """Return B3, B4, B5 and B7 of each part, None when no plan fits.
 
     Where some parts alone exceed the cutoff, the others are left at 0.
     """
@@ -455,6 +474,7 @@ def objective_bounds(
         repeated_pace=0.0,
         largest_end=0.0,
         both=levels_of(cost_chain(instance, "both")).least_level(),
+        total=levels_of(cost_chain(instance, "share")).least_sum(),
     )
     if found.step_seconds() > cutoff_seconds:
         return found

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from planner.ilp.instance import Instance, Kind
-from planner.ilp.lagrangian_bound import ChainLevels, PoolLevels, PricedChain, levels_of
+from planner.ilp.lagrangian_bound import (
+    ChainLevels,
+    PoolLevels,
+    PricedChain,
+    levels_of,
+    objective_bounds,
+)
 
 Table = Sequence[Sequence[float]]
 
@@ -147,3 +155,34 @@ def test_ranks_with_virtual_stages_share_kinds_as_they_like() -> None:
     assert levels.least_level() == 8.0
     assert levels.least_sum() == 16.0
     assert levels.windows(7.9) is None
+
+
+def test_what_spares_fill_and_adds_to_the_end_is_bounded_together() -> None:
+    """Two ranks, the second four times as fast, hold 10 blocks of one of two choices.
+
+    On the first a block takes 1 of fill and 8 at the end, or 3 and 0.4; on the second 1 and 2, or 2
+    and 0.1. Fills alone are 10, and the largest end 0.8: 1/5 of 10 times 0.4, or 4/5 of 10 times
+    0.1. With these shares of the ends a block takes 2.6 or 2.08: 20.8 in all on the second.
+    """
+    fill, end = np.array([[1.0, 3.0], [1.0, 2.0]]), np.array([[8.0, 0.4], [2.0, 0.1]])
+    nothing, free = np.zeros(2), a_kind(1, 2)
+    empty = np.zeros((2, 2))
+    blocks = replace(
+        free,
+        count=10,
+        choice=(0, 1),
+        **dict.fromkeys(("pace", "memory", "transient", "host", "kept"), empty),
+        fill=fill,
+        end=end,
+    )
+    instance = replace(
+        a_chain([alike(0.0, 2)], alike(0.0, 2), chain=[(0, 10)]).instance,
+        repeat_count=0.0,
+        host_capacity_bytes=nothing,
+    )
+    bounds = objective_bounds(
+        replace(instance, kinds=(instance.kinds[0], blocks, instance.kinds[2]))
+    )
+    assert bounds is not None
+    assert (bounds.fill_sum, bounds.both) == pytest.approx((10.0, 0.8))
+    assert bounds.step_seconds() == pytest.approx(20.8)
