@@ -30,7 +30,7 @@ STEPS = {
     "planner.ilp.milp:optimise": "programs",
     "planner.ilp.simplest:simplest": "the simplest plan",
     "planner.cost.simulation:simulated_step": "simulations",
-    "planner.cost.arrangement:arranged": "blocks moved within ranks",
+    "planner.cost.arrangement:arranged": "blocks moved to wait less",
     "planner.ilp.feasibility:fitted": "whether anything fits",
     "planner.ilp.incumbent:offer": "plans checked",
     "planner.ilp.canonical_plan:tidied": "the simplest of equal plans",

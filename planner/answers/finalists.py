@@ -90,7 +90,9 @@ class _Race:
         return float("inf")
 
     def enter(self, group: Group) -> None:
-        """Simulate the best plan of a kind, and the even one if there is one.
+        """Simulate the best plan of a kind, the even one if there is one, and the better arranged.
+
+        Where memory is the objective the proof is of the blocks as they are.
 
         Raises:
             VerificationError: if the search and the cost model disagree.
@@ -98,10 +100,14 @@ class _Race:
         if group.strategy in self.seen:
             return
         self.seen.add(group.strategy)
-        self.finalists.append(_checked(self.request, group.strategy, group.step_seconds))
-        if group.even is not None and self.request.job.resolved.objective is not Objective.MEMORY:
-            even = _finalist(self.request, group.even)
-            self.finalists += [even] if even.prediction.fits else []
+        entered = [_checked(self.request, group.strategy, group.step_seconds)]
+        if self.request.job.resolved.objective is not Objective.MEMORY:
+            even = [] if group.even is None else [_finalist(self.request, group.even)]
+            entered += [one for one in even if one.prediction.fits]
+            best = min(entered, key=lambda one: one.step_seconds)
+            other = _arranged(self.request, best, enough_seconds=group.step_seconds)
+            entered += [] if other is best else [other]
+        self.finalists += entered
 
     def enter_all(self, answer: Found | NotFound, inquiry: Inquiry) -> None:
         """Simulate what a search found, as long as there is time."""
@@ -298,22 +304,23 @@ def _checked(request: Request, strategy: Strategy, closed_form_seconds: float) -
     Raises:
         VerificationError: if it is not.
     """
-    one = _finalist(request, _arranged(request, strategy))
+    one = _finalist(request, strategy)
     difference = differences_from_prediction(closed_form_seconds, one.prediction)
     if difference:
         raise VerificationError(f"the search and the cost model disagree: {difference}")
     return one
 
 
-def _arranged(request: Request, strategy: Strategy) -> Strategy:
-    """Return the strategy with ranks' blocks where they wait least, which the search leaves open.
-
-    Where memory is the objective its proof is of the blocks as they are.
-    """
-    job = request.job.resolved
-    if job.objective is Objective.MEMORY:
-        return strategy
-    return arranged(request.workload, request.hardware, job, strategy)
+def _arranged(request: Request, one: Finalist, *, enough_seconds: float | None = None) -> Finalist:
+    """Return a plan with ranks' blocks where they wait least, which the search leaves open."""
+    other = arranged(
+        request.workload,
+        request.hardware,
+        request.job.resolved,
+        one.strategy,
+        enough_seconds=enough_seconds,
+    )
+    return one if other is one.strategy else _finalist(request, other)
 
 
 def _finalist(request: Request, strategy: Strategy) -> Finalist:
@@ -350,8 +357,9 @@ def _chosen(
 
 def _simple(request: Request, strategy: Strategy) -> Finalist:
     """Return a simple plan with its blocks where ranks wait least, unless it is less simple so."""
-    other = _arranged(request, strategy)
-    return _finalist(request, other if features(other) == features(strategy) else strategy)
+    one = _finalist(request, strategy)
+    other = _arranged(request, one)
+    return other if features(other.strategy) == features(strategy) else one
 
 
 def _of_steps(

@@ -1,21 +1,32 @@
-"""Arrangement: how ranks spread blocks over their virtual stages under the interleaved schedule.
+"""Arrangement: where blocks lie under the interleaved schedule so that ranks wait least.
 
-Ranks of an interleaved pipeline take turns: in turn j every rank runs its j-th virtual stage, and
-the slowest one sets the turn's pace. A round thus takes
+The closed form of the step knows of ranks alone: it has max_r sum_j t_rj for a round, and leaves
+open how a rank spreads its blocks over its virtual stages. The simulated step depends on that, and
+two things are done after the search.
 
-    sum_j max_r t_rj
+Turns: in turn j every rank runs its j-th virtual stage, and the slowest one sets the turn's pace. A
+round takes about sum_j max_r t_rj, which is made least by moves within ranks. They change neither
+the closed form nor what a rank holds.
 
-where the closed form, which knows of ranks alone, has max_r sum_j t_rj. The two agree where some
-arrangement lets all ranks be slow in the same turns. The search leaves the arrangement open: what
-a rank holds, and with it the closed form, does not depend on it.
+Cuts: the simulated step is the longest of many paths through the ranks' actions, each a sum of
+durations. A path that is known says of any other cuts, from the durations of their stages, what
+their step takes at the least. Neighbours of the best cuts are simulated in the order of what all
+known paths say, and each gives a path more, until none is left that may be faster. Neighbours are
+cuts at which one virtual stage has a block more, another one less, and those between as many.
+
+Source: Baccelli et al. 1992, Synchronization and Linearity, section 2.5 (steps as longest paths);
+Kelley 1960, doi:10.1137/0108053 (cutting planes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, permutations
 
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
 from planner.cost.layer_costs import LayerFigures
 from planner.cost.price_list import (
     PricedStrategy,
@@ -24,7 +35,9 @@ from planner.cost.price_list import (
     edges_of,
     priced_strategies,
 )
-from planner.cost.step import predict_simulated
+from planner.cost.simulation import STAGES_MOST, LongestPath, longest_path
+from planner.cost.stage import HeldLayers, virtual_stage_seconds
+from planner.cost.step import predict_priced_simulated, predict_simulated
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
 from planner.schema.plan import Prediction
@@ -34,6 +47,10 @@ from planner.workload.layer import ModelWorkload
 _NORM = 32.0
 """Ranks of a turn count by this norm in place of their maximum, so that ties are broken too."""
 _LEAST_GAIN = 1e-9
+_TRIES = 48
+"""Cuts that are simulated for one plan at most."""
+_ACTIONS_TRIED = 200_000
+"""Actions of ranks that are simulated for one plan at most: long pipelines have fewer tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +83,17 @@ class _Rank:
 
 
 def arranged(
-    workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    strategy: Strategy,
+    *,
+    enough_seconds: float | None = None,
 ) -> Strategy:
-    """Return the strategy with blocks moved within ranks where that shortens its simulated step.
+    """Return the strategy with blocks moved where that shortens its simulated step, and fits.
 
-    It is the strategy itself where ranks take no turns, where blocks differ in kind, or where no
-    arrangement that was found is faster and fits.
+    It is the strategy itself where ranks take no turns or its pipeline is not simulated. A step of
+    `enough_seconds` is not shortened, nor one of the plan's closed form where these are not given.
 
     Raises:
         ValueError: if the strategy or the job is not resolved.
@@ -80,14 +102,21 @@ def arranged(
     if not interleaved or strategy.pipeline_parallel_degree == 1:
         return strategy
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
-    if len(priced.prices.tables[0].chain) > 1:
+    if len(priced.stages) > STAGES_MOST:
         return strategy
-    other = _strategy_of(_balanced(_ranks(priced)), priced)
-    before, after = (predict_simulated(workload, hardware, job, one) for one in (strategy, other))
-    if before.simulated is None or after.simulated is None:
-        return strategy
-    faster = after.simulated.step_seconds < before.simulated.step_seconds
-    return other if faster and after.fits else strategy
+
+    def predicted(other: PricedStrategy) -> Prediction:
+        return predict_priced_simulated(other, workload=workload, hardware=hardware, job=job)
+
+    best = _Simulated(priced=priced, prediction=predicted(priced))
+    if len(priced.prices.tables[0].chain) == 1:
+        moved = priced.prices.priced(_strategy_of(_balanced(_ranks(priced)), priced))
+        other = _Simulated(priced=moved, prediction=predicted(moved))
+        best = other if other.is_better_than(best) else best
+    closed_form = best.prediction.closed_form_seconds
+    if best.step_seconds <= (closed_form if enough_seconds is None else enough_seconds):
+        return best.priced.strategy
+    return _recut(best, predicted).priced.strategy
 
 
 def simulated_plan(
@@ -198,3 +227,149 @@ def _groups(blocks: Sequence[LayerGroup], first: int) -> tuple[LayerGroup, ...]:
         else:
             groups.append(one)
     return tuple(groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulated:
+    """A priced strategy with its simulated step."""
+
+    priced: PricedStrategy
+    prediction: Prediction
+
+    @property
+    def step_seconds(self) -> float:
+        return self.prediction.step_seconds.p50
+
+    def is_better_than(self, other: _Simulated) -> bool:
+        """Return whether it fits and is faster by more than rounding."""
+        most = other.step_seconds * (1.0 - _LEAST_GAIN)
+        return self.prediction.fits and self.step_seconds < most
+
+
+def _recut(best: _Simulated, predicted: Callable[[PricedStrategy], Prediction]) -> _Simulated:
+    """Return the best of the neighbours that are simulated, one after another, and their own."""
+    blocks = _Blocks.of(best.priced)
+    cuts = tuple(accumulate((s.block_count for s in best.priced.stages), initial=0))
+    paths = _Paths(blocks=blocks)
+    paths.add(longest_path(best.priced), cuts)
+    actions = 2 * len(best.priced.stages) * best.priced.prices.configuration.micro_batch_count
+    for _ in range(min(_TRIES, _ACTIONS_TRIED // actions)):
+        tried = paths.next_cuts(cuts)
+        if tried is None:
+            break
+        priced = best.priced.prices.priced(blocks.strategy(best.priced, tried))
+        other = _Simulated(priced=priced, prediction=predicted(priced))
+        paths.add(longest_path(priced), tried)
+        if other.is_better_than(best):
+            best, cuts = other, tried
+    return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    """The chain's blocks one by one, each with its choice.
+
+    `seconds` [virtual stages, blocks, kinds of actions] are those of a block on the rank of a
+    virtual stage.
+    """
+
+    groups: tuple[LayerGroup, ...]
+    seconds: Floats
+
+    @staticmethod
+    def of(priced: PricedStrategy) -> _Blocks:
+        """Return the blocks of a strategy."""
+        groups = [group for stage in priced.stages for group in stage.layers]
+        single = [
+            group.model_copy(update={"first_block": group.first_block + place, "block_count": 1})
+            for group in groups
+            for place in range(group.block_count)
+        ]
+        kinds = [kind for kind, count in priced.prices.tables[0].chain for _ in range(count)]
+        choices = [priced.prices.choices[choice_of(group)] for group in single]
+        by_device = [
+            [
+                _seconds_by_kind(priced.prices.figures(table.blocks[kind], choice))
+                for kind, choice in zip(kinds, choices, strict=True)
+            ]
+            for table in priced.prices.tables
+        ]
+        devices = [priced.rank_kinds[priced.rank_of(i)] for i in range(len(priced.stages))]
+        return _Blocks(groups=tuple(single), seconds=np.array(by_device)[devices])
+
+    def stage_seconds(self, cuts: Sequence[int]) -> Floats:
+        """Return the seconds of every virtual stage's blocks, [virtual stages, kinds]."""
+        return np.array(
+            [own[a:b].sum(axis=0) for own, a, b in zip(self.seconds, cuts, cuts[1:], strict=False)]
+        )
+
+    def strategy(self, priced: PricedStrategy, cuts: Sequence[int]) -> Strategy:
+        """Return the strategy with its blocks cut anew."""
+        stages = tuple(
+            stage.model_copy(update={"layers": _groups(self.groups[first:last], first)})
+            for stage, first, last in zip(priced.stages, cuts, cuts[1:], strict=False)
+        )
+        return priced.strategy.model_copy(update={"stages": stages})
+
+
+def _seconds_by_kind(figures: LayerFigures) -> tuple[float, ...]:
+    """Return the seconds of each of `planner.cost.simulation.KINDS`."""
+    return virtual_stage_seconds([HeldLayers(figures=figures, count=1)]).by_kind()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Paths:
+    """Paths through the ranks' actions: none is longer than the longest, wherever the cuts are.
+
+    Their messages are taken to be the same at all cuts.
+    A path is how often it runs each virtual stage, [virtual stages, kinds], and its seconds beside
+    blocks. `seen` are cuts whose own longest path is known.
+    """
+
+    blocks: _Blocks
+    counts: list[Integers] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    seen: set[tuple[int, ...]] = field(default_factory=set)
+
+    def add(self, path: LongestPath, cuts: tuple[int, ...]) -> None:
+        """Add the longest path of some cuts."""
+        counts = np.array(path.counts)
+        self.counts.append(counts)
+        self.others.append(path.seconds - float((counts * self.blocks.stage_seconds(cuts)).sum()))
+        self.seen.add(cuts)
+
+    def next_cuts(self, cuts: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the neighbour of which the paths say least, None where none may be faster."""
+        counts = np.array(self.counts)
+        lengths = np.array(self.others)
+        lengths = lengths + (counts * self.blocks.stage_seconds(cuts)).sum(axis=(1, 2))
+        bounds = np.stack([self._bounds(counts, lengths, cuts, by=by) for by in (1, -1)])
+        below = float(lengths.max()) * (1.0 - _LEAST_GAIN)
+        for place in np.argsort(bounds, axis=None, kind="stable").tolist():
+            way, first, last = (int(each) for each in np.unravel_index(place, bounds.shape))
+            if bounds[way, first, last] >= below:
+                return None
+            by = (1, -1)[way]
+            found = tuple(
+                cut + by if first < stage <= last + 1 else cut for stage, cut in enumerate(cuts)
+            )
+            if found not in self.seen:
+                return found
+        return None
+
+    def _bounds(self, counts: Integers, lengths: Floats, cuts: Sequence[int], *, by: int) -> Floats:
+        """Return bounds for all inner cuts from one to another moved by a block, [first, last].
+
+        They are inf where a virtual stage would have no block left. With c_s what a path counts of
+        stage s, a cut before block x of stage s that moves up changes it by (c_(s-1) - c_s) t_x.
+        """
+        inner = np.arange(1, len(cuts) - 1)
+        moved = np.array(cuts)[1:-1] - (by < 0)
+        here, before = self.blocks.seconds[inner, moved], self.blocks.seconds[inner - 1, moved]
+        change = by * ((counts[:, :-1] * before).sum(axis=2) - (counts[:, 1:] * here).sum(axis=2))
+        until = np.cumsum(change, axis=1)
+        bounds = lengths[:, None, None] + until[:, None, :] - (until - change)[:, :, None]
+        sizes = np.diff(cuts)
+        is_left = (sizes[None, 1:] if by > 0 else sizes[:-1, None]) > 1
+        is_range = inner[:, None] <= inner[None, :]
+        return np.where(is_range & is_left, bounds.max(axis=0), np.inf)

@@ -455,9 +455,7 @@ def finish_seconds(
     if degree == 1:
         return (count * sum(stage.total for stage in seconds),)
     length = round_length(schedule, degree=degree, micro_batch_count=count)
-    rounds = _ACTIONS_MOST // (2 * len(seconds) * length)
-    rounds = min(max(rounds, _ROUNDS_LEAST), _ROUNDS_MOST)
-    left = max(-(-count // length) - rounds, 0)
+    left = _rounds_left(count, length=length, stage_count=len(seconds))
 
     def finish(micro_batches: int) -> list[float]:
         waits = schedule_precedence(
@@ -481,6 +479,57 @@ def finish_seconds(
         end + left * max(end - start, own)
         for end, start, own in zip(last, before, busy, strict=True)
     )
+
+
+def _rounds_left(micro_batch_count: int, *, length: int, stage_count: int) -> int:
+    """Return how many rounds of micro-batches are not run one by one."""
+    rounds = _ACTIONS_MOST // (2 * stage_count * length)
+    rounds = min(max(rounds, _ROUNDS_LEAST), _ROUNDS_MOST)
+    return max(-(-micro_batch_count // length) - rounds, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongestPath:
+    """What the rank that ends last waits for, back to the start of the step.
+
+    `counts` [virtual stages][kinds] say how often an action of each of `KINDS` is on the path, and
+    `seconds` how long it is, messages included. Whatever the durations are, no step is shorter than
+    any path (Baccelli et al. 1992, Synchronization and Linearity, section 2.5).
+    """
+
+    counts: tuple[tuple[int, ...], ...]
+    seconds: float
+
+
+def longest_path(priced: PricedStrategy) -> LongestPath:
+    """Return the longest path through the rounds that `finish_seconds` runs one by one."""
+    configuration = priced.prices.configuration
+    schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
+    count = configuration.micro_batch_count
+    length = round_length(schedule, degree=degree, micro_batch_count=count)
+    left = _rounds_left(count, length=length, stage_count=len(priced.stages))
+    waits = schedule_precedence(
+        schedule,
+        pipeline_parallel_degree=degree,
+        virtual_pipeline_degree=configuration.virtual_pipeline_degree,
+        micro_batch_count=count - left * length,
+        length=length,
+    )
+    messages = message_seconds(priced)
+    seconds = virtual_stages(priced, messages)
+    starts, ends = _times(waits, seconds, _waited(priced, messages))
+    before, last = list[int](), [NO_WAIT] * waits.rank_count
+    for place, step in enumerate(waits.steps):
+        before.append(last[step.rank])
+        last[step.rank] = place
+    counts = [[0] * len(KINDS) for _ in seconds]
+    end = place = max(last, key=ends.__getitem__)
+    while place != NO_WAIT:
+        step, own = waits.steps[place], before[place]
+        stage, kind = divmod(step.duration, len(KINDS))
+        counts[stage][kind] += 1
+        place = own if own != NO_WAIT and ends[own] == starts[place] else step.wait
+    return LongestPath(counts=tuple(map(tuple, counts)), seconds=ends[end])
 
 
 def _timeline(spans: list[Span], order: Order) -> RankTimeline:

@@ -51,6 +51,13 @@ def predict_simulated(
         ValueError: if the strategy or the job is not resolved.
     """
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
+    return predict_priced_simulated(priced, workload=workload, hardware=hardware, job=job)
+
+
+def predict_priced_simulated(
+    priced: PricedStrategy, *, workload: ModelWorkload, hardware: ClusterHardware, job: Job
+) -> Prediction:
+    """Return the same of a strategy that is priced already."""
     totals = rank_totals(priced)
     timing = _timing(priced)
     closed_form = step_seconds(totals, repeats=timing.repeat_count)
