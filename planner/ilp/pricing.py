@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -91,6 +92,9 @@ _BYTES = (
     "micro_batch_count",
 )
 _PRICE = (*_BYTES, "turns")
+_BUT_MICRO_BATCHES = tuple(
+    name for name in dict.fromkeys((*_SHAPE, *_BYTES)) if not name.startswith("micro_batch")
+)
 _Table = TypeVar("_Table")
 
 
@@ -227,6 +231,32 @@ class Pricing:
             fills=np.nan_to_num(self._fills[part]),
             limits=limits,
         )
+
+    def leanest(self, indices: Sequence[int]) -> dict[int, int]:
+        """Return for each configuration one of them in which whatever fits in it fits as well.
+
+        Of those that differ by micro-batches alone, it is the one with the smallest, as long as
+        each holds no less than the next smaller, and itself otherwise.
+        """
+        columns = self._configurations.take(np.array(indices, dtype=np.int64))
+        group = alike(columns, _BUT_MICRO_BATCHES)[1]
+        order = np.lexsort((columns.micro_batch_size, group))
+        asked, group = np.array(indices, dtype=np.int64)[order], group[order]
+        is_first = np.array([True, *~((group[1:] == group[:-1]) & self._hold_no_less(asked))])
+        leanest = asked[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]]
+        return dict(zip(asked.tolist(), leanest.tolist(), strict=True))
+
+    def _hold_no_less(self, asked: Integers) -> Booleans:
+        """Return which holds no less of anything, on any rank, than the one before, [asked - 1]."""
+        flights = [self._shapes[shape].in_flight for shape in self._shape_of[asked]]
+        no_less = np.array(
+            [len(a) == len(b) and bool((a <= b).all()) for a, b in pairwise(flights)], dtype=bool
+        )
+        for sheet in self._each_kind.held(asked, self._choices):
+            held = [number for layer in sheet.layers for number in layer]
+            for own in (*held, sheet.fixed.sent_bytes.T, sheet.fixed.buffer_bytes.T):
+                no_less &= (own[:, 1:] >= own[:, :-1]).all(axis=0)
+        return no_less
 
     def prepare(self, indices: Sequence[int]) -> None:
         """Price together what will be asked for soon, unless all of it is in memory.

@@ -97,13 +97,21 @@ def look_for_any(state: State, look: Look) -> None:
 
 
 def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[int]) -> None:
-    """Look into screened configurations with little effort each; add those that take more."""
+    """Look into screened configurations with little effort each; add those that take more.
+
+    The leanest come first: those that hold no less than one of them have no plan where it has none.
+    """
     frontier = state.frontier
-    ordered = sorted(indices, key=lambda i: (frontier.keys[i], i))
+    leanest = state.pricing.leanest(indices) if indices else {}
+    ordered = sorted(leanest, key=lambda i: (leanest[i] != i, frontier.keys[i], i))
     for place, index in enumerate(ordered):
         if _is_over(state):
             return
         frontier.take(index)
+        if np.isinf(frontier.keys[leanest[index]]):
+            frontier.stages[index] = Stage.BOUNDED
+            frontier.close(index, float("inf"))
+            continue
         if place % INSTANCES_KEPT == 0:
             state.pricing.prepare(ordered[place : place + INSTANCES_KEPT])
         if not look(state, index, state.effort(TURN_UNITS)):

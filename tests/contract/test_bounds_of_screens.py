@@ -62,6 +62,16 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
         assert (bounds <= np.array(steps) * ROUNDING).all(), f"job {seed}"
 
 
+def test_what_fits_in_a_configuration_fits_in_its_leanest() -> None:
+    """So that nothing fits where nothing fits in that; and some have one that is not themselves."""
+    others = 0
+    for seed, job, steps in solved():
+        for index, leanest in job.pricing.leanest(range(len(steps))).items():
+            others += leanest != index and math.isinf(steps[leanest])
+            assert math.isfinite(steps[leanest]) or math.isinf(steps[index]), f"job {seed}"
+    assert others > of_drawn(100, one_of=ONE_OF)
+
+
 def test_what_is_above_a_limit_stays_above_it() -> None:
     """What is bounded less closely, as it is above its limit, says so; and nothing is too high."""
     above = 0

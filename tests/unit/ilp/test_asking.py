@@ -13,8 +13,9 @@ ANY = Assignment(counts=(), cuts=(0, 1))
 class Bounds:
     """Bounds of configurations, and which were asked for."""
 
-    def __init__(self, values):
+    def __init__(self, values, leaner):
         self.values = values
+        self.leaner = leaner
         self.asked = []
 
     def memory_bounds(self, indices, *, with_fills):
@@ -23,6 +24,10 @@ class Bounds:
         self.asked.append(len(indices))
         return np.array([self.values[i] for i in indices])
 
+    def leanest(self, indices):
+        """The one that holds no more than another, itself where nothing is said."""
+        return {i: self.leaner.get(i, i) for i in indices}
+
     def prepare(self, indices):
         """Nothing has a price here."""
 
@@ -30,9 +35,9 @@ class Bounds:
 class Search:
     """As much of a search's state as is asked of it."""
 
-    def __init__(self, values, seconds=60.0):
+    def __init__(self, values, seconds=60.0, leaner=None):
         self.configurations = range(len(values))
-        self.pricing = Bounds(values)
+        self.pricing = Bounds(values, leaner or {})
         self.frontier = Frontier(keys=[0.0] * len(values), groups=list(range(len(values))))
         self.seconds_left = seconds
         self.looked_into = []
@@ -71,6 +76,19 @@ def test_the_least_bound_of_a_part_comes_first_and_a_plan_ends_it():
     search = ask(Search([3.0, 1.0, 2.0] * 1000), has_plan={4})
     assert search.looked_into == [1, 4]
     assert search.pricing.asked == [256]
+
+
+def test_what_holds_no_less_than_one_without_a_plan_is_not_looked_into():
+    search = ask(Search([1.0, 2.0, 3.0, 4.0], leaner={0: 2, 1: 2}))
+    assert search.looked_into == [2, 3]
+    assert search.frontier.keys.tolist() == [float("inf")] * 4
+    assert search.frontier.pop() is None
+
+
+def test_what_holds_no_less_is_looked_into_where_nothing_is_known_of_the_leanest():
+    search = ask(Search([1.0, 2.0, 3.0], leaner={0: 2, 1: 2}), has_plan={1}, slow={2})
+    assert search.looked_into == [2, 0, 1]
+    assert search.frontier.best
 
 
 def test_what_was_screened_before_comes_first_and_what_was_bounded_is_left():
