@@ -451,7 +451,9 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
         begun = state.space.branchings.pop(index, None)
         is_whole = begun is not None and begun.limit >= limit
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
-        state.branchings[index] = found or relaxed_branching_of(instance, cutoff_seconds=limit)
+        if found is None and state.seconds_left > 0.0:
+            found = relaxed_branching_of(instance, cutoff_seconds=limit)
+        state.branchings[index] = found
     elif state.turns[index] == 1 and state.branchings.get(index) is not None:
         priced = host_priced(instance, above_seconds=state.frontier.keys[index])
         found = None if priced is None else branching_of(priced, cutoff_seconds=limit)
