@@ -87,9 +87,8 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         varied_lengths=_stated_or(run.varied_lengths, program.varied_lengths),
         gradients_in_16_bits=_gradients_in_16_bits(run, program, precision),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
-        copies_in_8_bits=program.copies_in_8_bits
-        and precision is Precision.FP8
-        and "native_fp8" not in (run.model or ""),  # tests with `--fp8-param-gather`
+        copies_in_8_bits=precision is Precision.FP8
+        and _stated_or(run.copies_in_8_bits, program.copies_in_8_bits),
         overlapped_gradients=_stated_first(run.gradient_overlap, program.overlapped_gradients),
         overlapped_tensor_parallel=_stated_first(
             run.tensor_parallel_overlap, program.overlapped_tensor_parallel

@@ -58,6 +58,8 @@ _VARIABLES: dict[str, _Ways] = {
     "varied_lengths": _says(r"\bunpacked_data\b|\bvariable[_ -]length(_data)?\b"),
     "recompute_block_ratio": ((re.compile(r"\bevery (2nd|second|other) layer\b"), 0.5),),
 }
+# `--fp8-param-gather`, which Megatron-LM's own tests name "native fp8".
+_IN_8_BITS_ALONE = re.compile(r"native[_ ]fp8|\bfp8[-_]param[-_]gather\b", re.IGNORECASE)
 _RANK = re.compile(r"\brank[ =](\d{1,5})\b", re.IGNORECASE)
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _COMPOSER_MODE = re.compile(r"\bMP mode=(\w+)")  # `mixed_precision` in tables of llm-foundry
@@ -82,6 +84,8 @@ def with_variables(run: MeasuredRun) -> MeasuredRun:
     rank = _RANK.search(words)
     found["adapter_rank"] = int(rank[1]) if rank and int(rank[1]) else None
     found["blocking_launches"] = _blocks(run, words)
+    if _IN_8_BITS_ALONE.search(f"{run.model}; {words}"):
+        found["copies_in_8_bits"] = False
     mode = _COMPOSER_MODE.search(words)
     found["gradient_dtype"] = None if mode is None else reduced_format(mode[1])
     said = {

@@ -604,7 +604,10 @@ def test_attention_whose_core_a_recipe_recomputes_was_not_fused() -> None:
         ({"framework": "Megatron-LM", "precision": "fp8"}, True),
         ({"framework": "Megatron-LM", "precision": "bf16"}, False),
         ({"framework": "Megatron-LM", "precision": "fp8", "model": "weekly_native_fp8"}, False),
+        ({"framework": "Megatron-LM", "precision": "fp8", "notes": "--fp8-param-gather"}, False),
+        ({"framework": "Megatron-LM", "precision": "fp8", "copies_in_8_bits": False}, False),
         ({"framework": "NeMo 24.07", "precision": "fp8"}, False),
+        ({"framework": "NeMo 24.07", "precision": "fp8", "copies_in_8_bits": True}, True),
         ({"framework": "torchtitan", "precision": "fp8"}, False),
     ],
 )
