@@ -64,9 +64,17 @@ class AttentionProfile(AttentionRate):
     by_generation: dict[Literal["flash2", "flash3"], AttentionRate] = Field(default_factory=dict)
 
     def rate(self, stack: Stack, generation: int | None = None) -> AttentionRate:
-        """Return the rate of the kernels of a generation, else of those that `stack` runs."""
-        usual = self.by_stack.get(stack, self)
-        if generation is None:
-            return usual
+        """Return the rate of the kernels of a generation, else of those that `stack` runs.
+
+        The first two are torch's own kernels where a device has no rate of theirs; the third runs
+        on devices alone that have one.
+        """
+        if generation is None or (generation == 3 and not self.has_third_generation):
+            return self.by_stack.get(stack, self)
         own = self.by_generation.get("flash3" if generation == 3 else "flash2")
-        return usual if own is None else own
+        return self.by_stack.get(Stack.TORCH, self) if own is None else own
+
+    @property
+    def has_third_generation(self) -> bool:
+        """Return whether the third generation of FlashAttention runs there: on Hopper alone."""
+        return "flash3" in self.by_generation

@@ -15,6 +15,7 @@ from planner.schema.job import Job
 from planner.schema.plan import Prediction
 
 USUAL_CHANCE = 0.95
+_HOPPERS_GENERATION = 3  # of FlashAttention
 
 
 def answer_warnings(
@@ -78,6 +79,12 @@ def _of_kind(kind: DeviceHardware, job: Job) -> Iterator[str]:
         yield (
             f"no measured run of {kind.device} was compared with a prediction: its figures are "
             "those of data sheets and of devices like it; calibrate with runs of your own"
+        )
+    is_third = job.fused_attention and job.flash_attention_generation == _HOPPERS_GENERATION
+    if is_third and not profile.attention.has_third_generation:
+        yield (
+            f"flash_attention_generation 3 does not run on {kind.device}, but on Hopper alone: "
+            f"attention is priced as {job.stack} usually has it there; leave it out, or set 2"
         )
     cores = profile.core_count
     if cores is not None and kind.devices_per_node > cores:

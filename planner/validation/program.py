@@ -172,7 +172,7 @@ _PROGRAMS = (
     ),
     _trainer(r"\btrl\b", foreach_optimizer=True, varied_lengths=True),
     _trainer(r"\bpeft\b", narrow_adapters=True, overlapped_gradients=True),
-    _trainer(r"transformers|trainer"),
+    _trainer(r"transformers|(?<!lightning )\btrainer\b"),
     # xtuner `model/modules/dispatch/__init__.py` puts norms of Triton into transformers' models.
     _named("xtuner", Stack.DEEPSPEED, fused_elementwise=True),
     # DeepSpeed brings no model: where nothing else is named, it is one of transformers'.

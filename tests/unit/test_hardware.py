@@ -229,6 +229,40 @@ def test_torch_on_an_h100_runs_the_attention_kernels_of_an_a100() -> None:
     assert rate(Stack.MEGATRON) == pytest.approx(540, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("device", "second", "third"),
+    [
+        ("h100-pcie-80gb", 217.0, 390.0),
+        ("h100-nvl-94gb", 242.0, 434.0),
+        ("h200-nvl-141gb", 291.0, 523.0),
+        ("h200-sxm5-141gb", 345.0, 620.0),
+        ("h800-sxm5-80gb", 345.0, 620.0),
+        ("h20-sxm-96gb", 100.0, 110.0),
+        ("gh200-96gb", 345.0, 620.0),
+    ],
+)
+def test_every_card_with_hoppers_chip_has_both_generations(
+    device: str, second: float, third: float
+) -> None:
+    """345 and 620 TFLOP/s forward on an H100 SXM, whose products others reach a part of."""
+    attention = device_profile(device).attention
+    assert attention.rate(Stack.TORCH).forward_tflop_per_second == second
+    assert attention.rate(Stack.MEGATRON, 2).forward_tflop_per_second == second
+    assert attention.rate(Stack.TORCH, 3).forward_tflop_per_second == third
+
+
+@pytest.mark.parametrize("device", ["b200-sxm-180gb", "gb300-nvl72", "mi300x-192gb"])
+def test_the_second_generation_is_torchs_kernel_whatever_the_stack(device: str) -> None:
+    attention = device_profile(device).attention
+    assert attention.rate(Stack.MEGATRON, 2) == attention.by_stack[Stack.TORCH]
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "b200-sxm-180gb", "mi300x-192gb"])
+def test_the_third_generation_runs_on_hopper_alone(device: str) -> None:
+    attention = device_profile(device).attention
+    assert attention.rate(Stack.MEGATRON, 3) == attention.rate(Stack.MEGATRON)
+
+
 def test_efficiency_inside_a_step_is_the_devices_own_before_the_stacks_on_it() -> None:
     torch = stack_profile(Stack.TORCH)
     assert set(torch.in_situ_by_device) <= set(device_names())

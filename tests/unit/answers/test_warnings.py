@@ -61,6 +61,17 @@ def test_a_device_without_measured_runs_is_named_until_it_is_calibrated() -> Non
     assert warnings_of("8xmi210-64gb", calibration=ours) == ()
 
 
+def test_a_generation_of_attention_that_does_not_run_there_is_said() -> None:
+    (warning,) = warnings_of("8xa100-sxm4-80gb", flash_attention_generation=3)
+
+    assert warning == (
+        "flash_attention_generation 3 does not run on a100-sxm4-80gb, but on Hopper alone: "
+        "attention is priced as torch usually has it there; leave it out, or set 2"
+    )
+    assert warnings_of("8xh200-sxm5-141gb", flash_attention_generation=3) == ()
+    assert warnings_of("8xa100-sxm4-80gb", flash_attention_generation=2) == ()
+
+
 @pytest.mark.parametrize(("chance", "said"), [(0.95, 0), (0.9499, 1), (0.1, 1)])
 def test_a_chance_of_fitting_below_the_usual_is_said(chance: float, said: int) -> None:
     found = warnings_of("8xh100-sxm5-80gb", prediction=a_prediction(fits_probability=chance))

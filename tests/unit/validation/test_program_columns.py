@@ -95,6 +95,26 @@ def test_mixed_precision_of_llm_foundry_means_what_its_importer_reads(
 
 
 @pytest.mark.parametrize(
+    ("framework", "known"),
+    [
+        ("HF Trainer", True),
+        ("FrobTrainer 9", False),
+        ("zero1", False),
+        ("PyTorch 2.8.0, ROCm 7.0", False),
+        ("PaddleNLP", False),
+        ("Lightning Trainer", True),
+    ],
+)
+def test_a_name_that_only_looks_like_a_programs_is_none(framework: str, *, known: bool) -> None:
+    """Priced under every stack; Lightning's own trainer has no layers of transformers."""
+    found = case(framework, sharding=None)
+    assert (Assumption.STACK_UNKNOWN in found.assumptions) != known
+    stacks = {one.job.stack for one in (found, *found.others)}
+    assert stacks == ({Stack.TORCH} if known else set(Stack))
+    assert found.job.shifted_logits == (framework == "HF Trainer")
+
+
+@pytest.mark.parametrize(
     ("framework", "sharding", "fused", "shifted"),
     [
         ("DeepSpeed ZeRO-3", None, False, True),
