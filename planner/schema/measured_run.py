@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     PrivateAttr,
     ValidationError,
 )
@@ -175,6 +176,7 @@ class ProgramColumns(_Columns):
     masked tokens alone. `steps_in_backward`: each parameter is updated as soon as its gradient is
     there. `blocking_launches`: the host waits for each kernel. `configuration`: the path of the
     file that configured the program, in its repository; without it, `source` is read for one.
+    `job`: fields of a job that no column says, by their own names.
     """
 
     configuration: Text | None = None
@@ -198,6 +200,7 @@ class ProgramColumns(_Columns):
     masked_rows: bool | None = None
     steps_in_backward: bool | None = None
     blocking_launches: bool | None = None
+    job: Annotated[dict[Named, JsonValue], Field(max_length=100)] | None = None
 
 
 class ExpertColumns(_Columns):

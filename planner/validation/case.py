@@ -16,7 +16,7 @@ from planner.schema.plan import Plan, Prediction
 from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from planner.validation.graph import graph_of
-from planner.validation.job import job_of, tensor_float_32
+from planner.validation.job import job_of
 from planner.validation.layout import layout_of, parts_run_again
 from planner.validation.machine import cluster_of, hardware_of
 from planner.validation.program import Program, program_of, stacks_of, with_conventions
@@ -67,7 +67,10 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     program = program_of(run, of_program)
     run = with_conventions(run, program)
     cases, why = [], None
-    for stack in _calibrated_first(stacks_of(program, run), calibration):
+    stacks = stacks_of(program, run)
+    if len(stacks) > 1:
+        of_program.append(Assumption.STACK_UNKNOWN)
+    for stack in _calibrated_first(stacks, calibration):
         try:
             cases.extend(_read_as(stack, run, program, calibration))
         except Unpriced as error:
@@ -98,11 +101,10 @@ def _read_as(
     graph, of_graph = graph_of(run, program)
     layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
-    narrow = kind.profile.has_tensor_float_32 and tensor_float_32(run, program, job.precision)
     changes = {
         "global_batch_size": layout.global_batch_size,
         "calibration": learnt,
-        "tensor_float_32": narrow,
+        "tensor_float_32": job.tensor_float_32 and kind.profile.has_tensor_float_32,
     }
     job = job.model_copy(update=changes)
     workload = model_workload(graph, run_again=parts_run_again(run, job))

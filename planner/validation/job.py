@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from pydantic import JsonValue, ValidationError
+
+from planner.schema.document import document_error
 from planner.schema.job import (
     GLOBAL_BATCH_LIMIT,
     Job,
@@ -46,13 +49,18 @@ _GENERATIONS = {"flash1": 1, "flash2": 2, "flash3": 3}
 _NARROW_STATES = re.compile(r"pure[ _]bf16|\bbf16 (params|states)")
 _KEEPS_COPIES = re.compile(r"deepspeed|zero|fsdp|distributed_optimizer")
 _ADAPTED = frozenset({"lora", "qlora"})
+# Fields of a job that a run's `job` does not have: columns say those of their name and these,
+_SAID_BY = {"global_batch_size": "gbs", "sequence_length": "seq_len"}
+# and these ask the planner.
+_ASKED = frozenset({"calibration", "limits", "objective", "schema_version"})
 
 
 def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple[Assumption, ...]]:
     """Return the job of `run` under `stack`, and what was assumed for it.
 
     Raises:
-        Unpriced: if the batch, sequence, format or optimizer cannot be said.
+        Unpriced: if the batch, sequence, format or optimizer cannot be said, or `job` of the row
+            has what no job can.
     """
     assumptions: list[Assumption] = []
     if run.seq_len is None:
@@ -87,6 +95,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         varied_lengths=_stated_or(run.varied_lengths, program.varied_lengths),
         gradients_in_16_bits=_gradients_in_16_bits(run, program, precision),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
+        tensor_float_32=_tensor_float_32(run, program, precision),
         copies_in_8_bits=precision is Precision.FP8
         and _stated_or(run.copies_in_8_bits, program.copies_in_8_bits),
         overlapped_gradients=_stated_first(run.gradient_overlap, program.overlapped_gradients),
@@ -111,7 +120,33 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         deduplicated_dispatch=run.dispatcher == "flex",
         overlapped_experts=run.overlapped_experts is True,
     )
-    return job, tuple(assumptions)
+    return (job if run.job is None else _as_stated(job, run.job)), tuple(assumptions)
+
+
+def _as_stated(job: Job, stated: dict[str, JsonValue]) -> Job:
+    """Return the job with fields that a row states by their own names; of adapters some will do.
+
+    Raises:
+        Unpriced: if no job has such a field or value, or a column says it.
+    """
+    for name, value in stated.items():
+        column = _SAID_BY.get(name, name)
+        if column in MeasuredRun.model_fields:
+            remedy = f"it is said by the column {column}"
+            raise Unpriced(Unpriceable.FIELD, f"job.{name} {value}: {remedy}")
+        if name in _ASKED:
+            remedy = "it asks the planner, and says nothing of a run; leave it out"
+            raise Unpriced(Unpriceable.FIELD, f"job.{name} {value}: {remedy}")
+    read = job.model_dump()
+    own, adapters = read["adapters"], stated.get("adapters")
+    if isinstance(own, dict) and isinstance(adapters, dict):
+        stated = {**stated, "adapters": {**own, **adapters}}
+    try:
+        return Job.model_validate({**read, **stated})
+    except ValidationError as error:
+        raise Unpriced(
+            Unpriceable.FIELD, str(document_error(error, source="job", kind=Job))
+        ) from None
 
 
 def _vocabulary_parallel_loss(run: MeasuredRun, program: Program, stack: Stack) -> bool:
@@ -323,7 +358,7 @@ def _precision(run: MeasuredRun, program: Program, assumptions: list[Assumption]
     raise Unpriced(Unpriceable.PRECISION, run.precision)
 
 
-def tensor_float_32(run: MeasuredRun, program: Program, precision: Precision) -> bool:
+def _tensor_float_32(run: MeasuredRun, program: Program, precision: Precision) -> bool:
     """Return whether products of fp32 are in TF32: as the row says, or as the program's containers.
 
     torch since 1.12 does so only where it is asked to, as NVIDIA's containers ask by

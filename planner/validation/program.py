@@ -370,8 +370,6 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     name, sharding = (run.framework or "").lower(), (run.sharding or "").lower()
     found = _known(name, run)
     if found is not None:
-        if found.stack is None and run.stack is None:
-            assumptions.append(Assumption.STACK_UNKNOWN)
         return found
     if sharding == _OF_MEGATRON_ALONE:
         assumptions.append(Assumption.STACK_OF_SHARDING)
@@ -383,7 +381,6 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
             if words.search(sharding):
                 assumptions.append(Assumption.STACK_OF_SHARDING)
                 return program
-    assumptions.append(Assumption.STACK_UNKNOWN)
     return _UNKNOWN
 
 

@@ -24,6 +24,13 @@ def a_file(folder: Path, *lines: object) -> Path:
     return path
 
 
+def test_every_column_is_told_of() -> None:
+    """`unreadable` is what the reader itself says of a line."""
+    page = (Path(__file__).parents[2] / "docs" / "measured-runs.md").read_text(encoding="utf-8")
+    untold = {name for name in MeasuredRun.model_fields if f"`{name}`" not in page}
+    assert untold == {"unreadable"}
+
+
 def test_every_line_is_a_run_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     path = a_file(tmp_path, TORCHTITAN, "", KORTHIKANTI)
     assert [run.id for run in read_measured_runs(path)] == ["torchtitan-8b", "korthikanti-175b"]

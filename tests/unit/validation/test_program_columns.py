@@ -114,6 +114,12 @@ def test_a_name_that_only_looks_like_a_programs_is_none(framework: str, *, known
     assert found.job.shifted_logits == (framework == "HF Trainer")
 
 
+def test_a_stated_stack_is_the_one_that_is_priced_and_nothing_is_said_to_be_a_mean() -> None:
+    found = case("FrobTrainer 9", sharding=None, stack="megatron")
+    assert [one.job.stack for one in (found, *found.others)] == [Stack.MEGATRON]
+    assert Assumption.STACK_UNKNOWN not in found.assumptions
+
+
 @pytest.mark.parametrize(
     ("framework", "sharding", "fused", "shifted"),
     [
