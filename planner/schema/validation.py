@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.schema.document import Count, Document, Part
-from planner.schema.plan import MemoryBreakdown, StepBreakdown
+from planner.schema.plan import IntervalCause, MemoryBreakdown, StepBreakdown
 from planner.schema.strategy import Strategy
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
@@ -90,7 +90,11 @@ class Compared(Part):
 
 
 class RunComparison(Part):
-    """One run's predictions beside its measurements; a run without a price has the reason."""
+    """One run's predictions beside its measurements; a run without a price has the reason.
+
+    `interval_causes` say why the step's interval is as wide as it is, `assumptions` what was
+    assumed to price the run.
+    """
 
     id: str | None
     family: str
@@ -98,12 +102,14 @@ class RunComparison(Part):
     device: str | None = None
     unpriced: str | None = None
     step_seconds: Compared | None = None
+    interval_causes: tuple[IntervalCause, ...] = ()
     peak_bytes: Compared | None = None
     fits_probability: Ratio | None = None
     outcome: str | None = None
     breakdown_seconds: StepBreakdown | None = None
     memory_bytes: MemoryBreakdown | None = None
     strategy: Strategy | None = None
+    assumptions: tuple[str, ...] = ()
 
 
 class Tally(Part):

@@ -72,7 +72,7 @@ def compare(case: Case) -> Comparison:
     """Return the prediction of `case` beside its measurements."""
     cases = (case, *case.others)
     each = [one.price() for one in cases]
-    prediction = mixed_prediction(each)
+    prediction = mixed_prediction(each, unknown=_unknown(cases))
     return Comparison(
         case=case,
         prediction=prediction,
@@ -80,6 +80,16 @@ def compare(case: Case) -> Comparison:
         memory=memory_pair(cases, each),
         fit=_fit(case, prediction),
     )
+
+
+def _unknown(cases: Sequence[Case]) -> str:
+    """Return in words what is not known of a run that is read as `cases`."""
+    differ = {
+        "stack": len({one.job.stack for one in cases}) > 1,
+        "network": any(one.hardware != cases[0].hardware for one in cases),
+    }
+    names = [name for name, is_so in differ.items() if is_so]
+    return f"the {' and the '.join(names)} of this run {'are' if names[1:] else 'is'} not known"
 
 
 def _step(case: Case, prediction: Prediction) -> Pair | SetAside:

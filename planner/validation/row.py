@@ -23,12 +23,14 @@ def run_comparison(answer: Comparison | UnpricedRun) -> RunComparison:
         model=run.model,
         device=answer.case.hardware.kinds[0].device,
         step_seconds=_compared(answer.step),
+        interval_causes=prediction.interval_causes,
         peak_bytes=_compared(answer.memory),
         fits_probability=prediction.fits_probability,
         outcome=run.outcome,
         breakdown_seconds=prediction.breakdown_seconds,
         memory_bytes=fullest.memory_bytes,
         strategy=answer.case.strategy,
+        assumptions=tuple(dict.fromkeys(answer.case.assumptions)),
     )
 
 
