@@ -90,6 +90,11 @@ def executor_differences(job: Job) -> tuple[str, ...]:
         f"the executor does not do {said}, which the plan counts on"
         for said in _stated(job, undone)
     ]
+    if job.adapters is not None and job.adapters.whole_scales:
+        told.append(
+            "under ZeRO-3 the executor shards scales of weights in 4 bits, which the plan counts "
+            "whole on every rank (adapters.whole_scales)"
+        )
     if job.stack is not Stack.TORCH:
         told.append(
             f"the plan is priced for the stack {job.stack}, and the executor is made of torch's "

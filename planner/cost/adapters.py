@@ -5,7 +5,8 @@ whose result is added to its own. Only adapters have gradients and optimizer sta
 are reduced over data-parallel ranks; frozen products have no weights' gradient, and their rows need
 not be kept for one. Frozen weights may be stored in 4 or 8 bits, and are then unpacked to 16 for
 each product that reads them, into rows of its own; they are gathered and fetched as they are stored
-(in a container whose type sharding takes: fsdp_qlora `train.py`, bitsandbytes `quant_storage`).
+(in a container whose type sharding takes: fsdp_qlora `train.py`, bitsandbytes `quant_storage`), but
+for what is no parameter: scales, where they stay whole, and GPTQ's weights.
 Embedding and head that are trained are copies, as PEFT has them,
 whose frozen originals stay beside; neither is stored in fewer bits. Tensor parallelism divides an
 adapter as the product that it is of.
@@ -79,7 +80,10 @@ def with_adapters(layer: LayerWorkload, held: LocalParameters, setting: Setting)
     if adapters is None:
         return held
     is_end, wide = layer.name in _ENDS, float(setting.compute_bytes)
-    stored = replace(held, element_bytes=wide if is_end else min(adapters.base_bytes, wide))
+    each, undivided = min(adapters.base_bytes, wide), adapters.undivided_bytes
+    if is_end:
+        each, undivided = wide, 0.0
+    stored = replace(held, element_bytes=each - undivided, undivided_bytes=undivided)
     if not frozen(layer, setting.job):
         return LocalParameters(dense=2.0 * held.dense, expert=held.expert, frozen=stored)
     added = np.zeros_like(setting.tokens)

@@ -8,7 +8,7 @@ ranks. Arrays are [configurations, choices].
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,13 +25,15 @@ _COPY_BYTES = 4.0
 class LocalParameters:
     """Parameters of one layer on one device before data parallelism, [configurations, 1].
 
-    `frozen` are those of them that are not trained, each stored in `element_bytes` of their own.
+    `frozen` are those of them that are not trained, each stored in `element_bytes` of their own,
+    and in `undivided_bytes` beside that no rank shards, gathers or offloads.
     """
 
     dense: Floats
     expert: Floats
     frozen: LocalParameters | None = None
     element_bytes: float = 0.0
+    undivided_bytes: float = 0.0
 
     def total(self) -> Floats:
         """Return dense and expert parameters together."""
@@ -61,11 +63,11 @@ class LocalParameters:
 
     def of_rows(self, rows: Integers) -> LocalParameters:
         """Return the parameters of some configurations."""
-        return LocalParameters(
+        return replace(
+            self,
             dense=self.dense[rows],
             expert=self.expert[rows],
             frozen=None if self.frozen is None else self.frozen.of_rows(rows),
-            element_bytes=self.element_bytes,
         )
 
 
@@ -115,7 +117,7 @@ def sharded_parameters(local: LocalParameters, setting: Setting) -> Floats:
 
 
 def sharded_bytes(local: LocalParameters, setting: Setting) -> Floats:
-    """Return the bytes of one device's shard of parameters, in what they are stored, [.., 1]."""
+    """Return what is divided of one device's parameters, in what they are stored, [.., 1]."""
     own = setting.shard_bytes * sharded_parameters(local.trained(), setting)
     if local.frozen is None:
         return own
@@ -128,10 +130,11 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     shard = sharded_parameters(trained, setting)
     whole = trained.total()
     parameters, gradients = _parameters_and_gradients(whole, shard, choices, setting)
-    gathered = setting.compute_bytes * whole
+    gathered, undivided = setting.compute_bytes * whole, np.zeros_like(whole)
     if local.frozen is not None:
         stored, base = _frozen_bytes(local.frozen, choices, setting)
         parameters, gathered = parameters + stored, gathered + base
+        undivided = local.frozen.undivided_bytes * local.frozen.total()
     unreduced = _unreduced_bytes(whole, choices, setting)
     if setting.job.steps_in_backward:
         held_no_longer = np.where(setting.micro_batch_count == 1.0, gradients, 0.0)
@@ -150,7 +153,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         come = choices.offload_optimizer | choices.offload_parameters
         hosted = hosted + np.where(come, setting.reduce_bytes * kept, 0.0)
     return StateMemory(
-        parameters=np.where(choices.offload_parameters, 0.0, parameters),
+        parameters=np.where(choices.offload_parameters, 0.0, parameters) + undivided,
         gradients=gradients,
         optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
         gathered=np.where(choices.zero_stage == 3, gathered, 0.0),
@@ -163,7 +166,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
 def _frozen_bytes(
     frozen: LocalParameters, choices: Choices, setting: Setting
 ) -> tuple[Floats, Floats]:
-    """Return what frozen parameters take as they are held, and whole."""
+    """Return what is divided of frozen parameters as it is held, and whole."""
     each = frozen.element_bytes
     whole, shard = frozen.total(), sharded_parameters(frozen, setting)
     return each * np.where(choices.zero_stage == 3, shard, whole), each * whole

@@ -22,10 +22,10 @@ _ALL = frozenset(Adapters.model_fields)
 _UNWRITTEN = frozenset(
     ("base_format", kind) for kind in BaseFormat if not kind.value.startswith("bnb")
 )
+# Whose bases of 4 bits are bitsandbytes', which say nothing of scales that stay whole: all do.
+_OF_BITSANDBYTES = ("axolotl", "axolotl-deepspeed", "llama-factory")
 ADAPTER_FIELDS: Mapping[str, frozenset[str]] = {
-    "axolotl": _ALL - {"unpacking"},
-    "axolotl-deepspeed": _ALL - {"unpacking"},
-    "llama-factory": _ALL - {"unpacking"},
+    **{target: _ALL - {"unpacking", "whole_scales"} for target in _OF_BITSANDBYTES},
     "verl": frozenset({"rank", "targets"}),
     "nemo": frozenset({"rank", "targets", "dropout"}),
     "nemo-rl": frozenset({"rank", "targets", "dropout"}),
@@ -35,12 +35,14 @@ ADAPTER_FIELDS: Mapping[str, frozenset[str]] = {
 
 def adapter_losses(adapters: Adapters, target: str) -> tuple[str, ...]:
     """Return a sentence for each field of the adapters that the target's files do not say."""
+    usual = {name: field.default for name, field in Adapters.model_fields.items()}
+    usual["whole_scales"] = target in _OF_BITSANDBYTES and adapters.base_bits == 4
     return tuple(
         f"no file says adapters.{name} {str(value).lower()}, which the plan counts on: the "
         "program has to have it so"
-        for name, field in Adapters.model_fields.items()
+        for name, default in usual.items()
         if (name not in ADAPTER_FIELDS[target] or (name, getattr(adapters, name)) in _UNWRITTEN)
-        and (value := getattr(adapters, name)) != field.default
+        and (value := getattr(adapters, name)) != default
     )
 
 

@@ -65,6 +65,13 @@ class Framework(StrEnum):
         return _FRAMEWORK_STACKS.get(self, Stack.TORCH)
 
 
+# Those that take adapters of PEFT, whose bases of 4 bits are bitsandbytes'
+_OF_BITSANDBYTES = {
+    Framework.ACCELERATE,
+    Framework.AXOLOTL,
+    Framework.DEEPSPEED,
+    Framework.LLAMA_FACTORY,
+}
 _FRAMEWORK_STACKS = {
     Framework.MEGATRON_LM: Stack.MEGATRON,
     Framework.DEEPSPEED: Stack.DEEPSPEED,
@@ -160,7 +167,10 @@ class Adapters(Part):
 
     `trains_ends`: copies of embedding and head are trained whole. `base_bits` of 4 or 8: blocks are
     stored in so many bits (QLoRA), and of 4 in `base_format`, with its scales; a row's one scale
-    in 8 bits is not counted. `unpacking`:
+    in 8 bits is not counted. `whole_scales`: under ZeRO-3 every rank holds the scales of all 4-bit
+    weights on its device, as FSDP and DeepSpeed leave those of bitsandbytes and HQQ, which are
+    attributes and no parameters; GPTQ's weights are buffers, and stay whole whatever it says.
+    `unpacking`:
     one kernel, as bitsandbytes has, or the many of auto_gptq's and torchao's eager 4-bit tensors.
     `dropout`: each adapter drops some of what it reads, and keeps a copy of the rest and a mask.
     """
@@ -170,14 +180,31 @@ class Adapters(Part):
     trains_ends: Flag = False
     base_bits: Literal[4, 8, 16] = 16
     base_format: BaseFormat = later(BaseFormat.BNB_NESTED)
+    whole_scales: Flag = later(False)
     unpacking: Unpacking = Unpacking.KERNEL
     dropout: Flag = False
 
     @property
     def base_bytes(self) -> float:
         """Return the bytes of one frozen parameter as it is stored."""
-        beside = _BITS_BESIDE[self.base_format] if self.base_bits == 4 else 0.0
-        return (self.base_bits + beside) / 8.0
+        return (self.base_bits + self._bits_beside) / 8.0
+
+    @property
+    def undivided_bytes(self) -> float:
+        """Return those of them that no rank shards, gathers or offloads.
+
+        Source: bitsandbytes `nn/modules.py` (`Params4bit.quant_state`); auto_gptq
+        `nn_modules/qlinear/qlinear_cuda.py` (`register_buffer`); AnswerDotAI/fsdp_qlora `train.py`
+        (`load_and_quantize`: "FSDP only syncs parameters and buffers"). torchao's tensors are cut
+        and gathered with their scales (`dtypes/nf4tensor.py`, `_INNER_TENSOR_NAMES_FOR_SHARDING`).
+        """
+        if self.base_format is BaseFormat.GPTQ:
+            return self.base_bytes
+        return self._bits_beside / 8.0 if self.whole_scales else 0.0
+
+    @property
+    def _bits_beside(self) -> float:
+        return _BITS_BESIDE[self.base_format] if self.base_bits == 4 else 0.0
 
     @model_validator(mode="after")
     def _format_of_4_bits(self) -> Self:
@@ -185,6 +212,11 @@ class Adapters(Part):
             raise ValueError(
                 f"base_format {self.base_format} is of weights in 4 bits, and base_bits is "
                 f"{self.base_bits}; leave it out, or set base_bits 4"
+            )
+        if self.whole_scales and self.base_bits != 4:
+            raise ValueError(
+                f"whole_scales is of weights in 4 bits, and base_bits is {self.base_bits}; leave "
+                "it out, or set base_bits 4"
             )
         return self
 
@@ -517,6 +549,19 @@ class Job(Document):
         return (
             value if wide or "states_in_16_bits" in value else {**value, "states_in_16_bits": True}
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scales_of_the_framework(cls, value: object) -> object:
+        """Fill in that bitsandbytes' scales stay whole in programs of PEFT."""
+        adapters = value.get("adapters") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or value.get("framework") not in _OF_BITSANDBYTES:
+            return value
+        if isinstance(adapters, Adapters):
+            adapters = adapters.model_dump(exclude_unset=True)
+        if not isinstance(adapters, dict) or adapters.get("base_bits") != 4:
+            return value
+        return {**value, "adapters": {"whole_scales": True, **adapters}}
 
     @model_validator(mode="after")
     def _one_kind_of_loss(self) -> Self:

@@ -30,13 +30,14 @@ def adapters_of(
     if run.adapter_rank is None:
         assumptions.append(Assumption.ADAPTER_RANK)
     dropout, unpacking = run.adapter_dropout, _unpacking(run, recipe)
-    is_gptq = unpacking is Unpacking.AUTO_GPTQ
+    is_gptq, bits = unpacking is Unpacking.AUTO_GPTQ, frozen_bits(run)
     return Adapters(
         rank=run.adapter_rank or recipe.rank,
         targets=run.adapter_targets or recipe.targets,
         trains_ends=run.adapted_ends is True,
-        base_bits=frozen_bits(run),
+        base_bits=bits,
         base_format=BaseFormat.GPTQ if is_gptq else BaseFormat.BNB_NESTED,
+        whole_scales=bits == _FOUR and recipe.whole_scales and not is_gptq,
         unpacking=unpacking,
         dropout=recipe.dropout if dropout is None else dropout,
     )

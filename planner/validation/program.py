@@ -23,6 +23,7 @@ class AdapterRecipe:
     rank: int
     targets: AdapterTargets = AdapterTargets.ALL
     unpacking: Unpacking = Unpacking.KERNEL
+    whole_scales: bool = True
     dropout: bool = False
 
 
@@ -139,7 +140,7 @@ _PROGRAMS = (
         overlapped_offload=True,
         own_end_groups=True,
         shards_alone=True,
-        adapters=AdapterRecipe(rank=8, unpacking=Unpacking.TORCHAO),
+        adapters=AdapterRecipe(rank=8, unpacking=Unpacking.TORCHAO, whole_scales=False),
     ),
     # litgpt `utils.py` (`chunked_cross_entropy`), `finetune/lora.py` (queries and values)
     _named(
@@ -261,7 +262,12 @@ _PROGRAMS = (
     ),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True, shards_alone=True),
-    _named("torchao|meshwright", Stack.TORCH, own_end_groups=True),
+    _named(
+        "torchao|meshwright",
+        Stack.TORCH,
+        own_end_groups=True,
+        adapters=AdapterRecipe(rank=64, whole_scales=False, dropout=True),
+    ),
     # NVIDIA DeepLearningExamples `LanguageModeling/BERT/run_pretraining.py`: gradients have the
     # type of apex's parameters (O2), and are reduced flat after backward, or by apex's DDP in
     # buckets of 250 million (`allreduce_post_accumulation`, `message_size`). Its head reads masked

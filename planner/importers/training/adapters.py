@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.training.words import Words
-from planner.schema.job import BaseFormat
+from planner.schema.job import BaseFormat, Unpacking
 
 _LORA = {"lora", "qlora", "dora", "rslora", "lora+"}
 _WHOLE = {"full", "none", "false", "no", "base"}
@@ -29,7 +29,8 @@ _DOWN = {"down_proj", "w2", "fc2", "c_proj", "dense_4h_to_h", "linear_fc2"}
 _EVERY = {"all", "all-linear", "all_linear", "linear"}
 _LIBRARY = {"bnb", "bitsandbytes"}
 _FORMATS = {"gptq": BaseFormat.GPTQ, "awq": BaseFormat.GPTQ, "hqq": BaseFormat.HQQ}
-_ONE_KERNEL_METHODS = {*_LIBRARY, "hqq", "eetq", "aqlm"}
+_TORCHAO = "torchao"
+_UNPACKED_AS_PRICED = {*_LIBRARY, _TORCHAO, "hqq", "eetq", "aqlm"}
 _BITS = (4, 8, 16)
 
 
@@ -96,21 +97,27 @@ def _base_bits(words: Words) -> int:
             remedy="use 4 or 8",
         )
     method = words.text("quantization_method")
-    if found and method is not None and method not in _ONE_KERNEL_METHODS:
+    if found and method is not None and method not in _UNPACKED_AS_PRICED:
         words.said.append(
             f"{words.place('quantization_method')} {method}: unpacking is priced as bitsandbytes'"
         )
     return found[0] if found else 16
 
 
-def _base_format(words: Words) -> dict[str, str]:
-    """Return how weights of 4 bits are stored, where it is not as the job has it by default."""
+def _base_format(words: Words) -> dict[str, Any]:
+    """Return how weights of 4 bits are stored, where it is not as the job has it by default.
+
+    torchao's have steps that a compiler makes one kernel, and scales that are cut as weights are.
+    """
     method = words.text("quantization_method") or "bnb"
+    if method == _TORCHAO:
+        return {} if words.flag("compile") else {"unpacking": Unpacking.TORCHAO.value}
     if method in _LIBRARY:
         nested = words.flag("nested_scales")
-        return {} if nested else {"base_format": BaseFormat.BNB.value}
+        return {"whole_scales": True} | ({} if nested else {"base_format": BaseFormat.BNB.value})
     if method in _FORMATS:
-        return {"base_format": _FORMATS[method].value}
+        found = {"base_format": _FORMATS[method].value}
+        return found | ({"whole_scales": True} if method == "hqq" else {})
     words.said.append(
         f"{words.place('quantization_method')} {method}: weights are priced in the bits of "
         "bitsandbytes' blocks whose scales are quantized too"

@@ -13,11 +13,12 @@ from planner.cost.configuration import Choice, Choices, Configuration, Configura
 from planner.cost.layer_costs import LayerBytes
 from planner.cost.layers import layer_bytes, layer_seconds, local_states, no_extras
 from planner.cost.setting import Setting, setting
-from planner.cost.states import LocalParameters, sharded_bytes, sync_seconds
+from planner.cost.states import LocalParameters, sharded_bytes, state_memory, sync_seconds
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
 from planner.schema.job import Adapters, AdapterTargets, BaseFormat, Stack, Unpacking
+from planner.schema.strategy import Offload
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -81,6 +82,67 @@ def test_four_bits_take_a_quarter_and_their_scales(base_format: BaseFormat, bits
 def test_formats_of_four_bits_are_of_no_others() -> None:
     with pytest.raises(ValueError, match=r"base_format hqq is of weights in 4 bits.*base_bits 4"):
         Adapters(rank=16, base_bits=8, base_format=BaseFormat.HQQ)
+
+
+# Of 4.126953125, 4.5 and 4.15625 bits those that every rank holds whole: scales in 8 and 32 bits,
+# scales and zeros of HQQ, and all that GPTQ has
+@pytest.mark.parametrize(
+    ("base_format", "whole_scales", "divided_bits", "whole_bits"),
+    [
+        ("bnb_nested", True, 4.0, 0.126953125),
+        ("bnb_nested", False, 4.126953125, 0.0),
+        ("bnb", True, 4.0, 0.5),
+        ("hqq", True, 4.0, 0.5),
+        ("gptq", False, 0.0, 4.15625),
+        ("gptq", True, 0.0, 4.15625),
+    ],
+)
+def test_what_is_no_parameter_is_not_sharded(
+    base_format: BaseFormat, whole_scales: bool, divided_bits: float, whole_bits: float
+) -> None:
+    base = Adapters(rank=16, base_bits=4, base_format=base_format, whole_scales=whole_scales)
+    of_adapters = 2 * ADAPTED
+    divided, whole = divided_bits / 8 * PARAMETERS, whole_bits / 8 * PARAMETERS
+    sharded = held(zero_stage=3, adapters=base)
+    assert sharded.parameters.item() == pytest.approx((divided + of_adapters) / 8 + whole)
+    replicated = held(zero_stage=2, adapters=base)
+    assert replicated.parameters.item() == pytest.approx(divided + of_adapters + whole)
+
+
+def test_what_is_no_parameter_is_neither_gathered_nor_offloaded() -> None:
+    """Of nested blocks 4 bits are, and 0.127 stay on the device; an eighth of what is sharded."""
+    here = a_setting(
+        stack=Stack.DEEPSPEED, adapters=Adapters(rank=16, base_bits=4, whole_scales=True)
+    )
+    local = local_states(BLOCK, here, no_extras(here))
+    moved = 0.5 * PARAMETERS + 2 * ADAPTED
+    gather = here.groups.shard.all_gather(local.dense * 0.0 + moved)
+    assert sync_seconds(local, here).gather.item() == pytest.approx(gather.item())
+    assert sharded_bytes(local, here).item() == pytest.approx(moved / 8)
+    choices = Choices.of([Choice(zero_stage=3, offload=(Offload.PARAMETERS,))])
+    states = state_memory(local, choices, here)
+    assert states.gathered.item() == pytest.approx(moved)
+    assert states.parameters.item() == pytest.approx(0.126953125 / 8 * PARAMETERS)
+    assert states.host.item() == pytest.approx(moved / 8)
+
+
+def test_whole_scales_are_of_four_bits_alone() -> None:
+    with pytest.raises(ValueError, match=r"whole_scales is of weights in 4 bits.*base_bits 4"):
+        Adapters(rank=16, base_bits=8, whole_scales=True)
+
+
+@pytest.mark.parametrize(
+    ("framework", "whole"), [("axolotl", True), ("accelerate", True), ("torchtitan", False)]
+)
+def test_programs_of_bitsandbytes_hold_scales_whole(framework: str, whole: bool) -> None:
+    base = {"rank": 16, "base_bits": 4}
+    for adapters in (base, Adapters(**base)):
+        found = a_job(framework=framework, adapters=adapters).adapters
+        assert found is not None
+        assert found.whole_scales is whole
+    stated = a_job(framework=framework, adapters={**base, "whole_scales": False}).adapters
+    assert stated is not None
+    assert not stated.whole_scales
 
 
 def test_ends_are_frozen_unless_they_are_trained() -> None:

@@ -81,6 +81,13 @@ def test_how_a_softmax_is_made_is_told_with_the_attention_that_makes_it() -> Non
     assert executor_differences(job) == ()
 
 
+def test_scales_that_are_planned_whole_are_told() -> None:
+    base = {"rank": 8, "base_bits": 4}
+    (told,) = executor_differences(a_job(adapters={**base, "whole_scales": True}))
+    assert "the executor shards scales of weights in 4 bits" in told
+    assert executor_differences(a_job(adapters=base)) == ()
+
+
 @pytest.mark.parametrize("name", sorted(OF_THE_SCRIPT - {"softmax"}))
 def test_what_the_script_does_is_told_before_a_run_alone(name: str) -> None:
     job = a_job(**{name: OTHERS[name]})

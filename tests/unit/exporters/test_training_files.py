@@ -25,12 +25,14 @@ PIPELINED = {
     "data_parallel_shard_degree": 2,
     "zero_stage": 1,
 }
+BITSANDBYTES = {"axolotl", "axolotl-deepspeed", "llama-factory"}
 # A value of each field of adapters that is not its default, and the words that say it.
 OTHER_ADAPTERS: dict[str, Any] = {
     "targets": "attention",
     "trains_ends": True,
     "base_bits": 4,
     "base_format": "bnb",
+    "whole_scales": True,
     "unpacking": "auto_gptq",
     "dropout": True,
 }
@@ -139,12 +141,15 @@ def test_llama_factory_shards_no_weights_of_8_bits() -> None:
 
 
 @pytest.mark.parametrize("target", ADAPTER_FIELDS)
-@pytest.mark.parametrize("name", OTHER_ADAPTERS)
+@pytest.mark.parametrize("name", sorted(OTHER_ADAPTERS.keys() - {"whole_scales"}))
 def test_a_field_of_adapters_is_written_or_told(target: str, name: str) -> None:
     strategy = {"data_parallel_shard_degree": 16, "zero_stage": 1}
     base = {"base_bits": 4} if name == "base_format" else {}
+    changed = {name: OTHER_ADAPTERS[name]}
+    if name == "base_bits" and target in BITSANDBYTES:
+        changed["whole_scales"] = True
     usual = made(target, strategy, adapters={"rank": 8, **base})
-    other = made(target, strategy, adapters={"rank": 8, **base, name: OTHER_ADAPTERS[name]})
+    other = made(target, strategy, adapters={"rank": 8, **base, **changed})
     told = [loss for loss in other.losses if loss not in usual.losses]
     if name in ADAPTER_FIELDS[target]:
         assert told == []
@@ -152,6 +157,18 @@ def test_a_field_of_adapters_is_written_or_told(target: str, name: str) -> None:
     else:
         (loss,) = told
         assert f"no file says adapters.{name} " in loss
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("target", ADAPTER_FIELDS)
+def test_scales_are_told_that_a_program_holds_otherwise(target: str, whole: bool) -> None:
+    """Programs of bitsandbytes hold them whole under ZeRO-3, and others unless they say so."""
+    strategy = {"data_parallel_shard_degree": 16, "zero_stage": 1}
+    adapters = {"rank": 8, "base_bits": 4, "whole_scales": whole}
+    losses = made(target, strategy, adapters=adapters).losses
+    said = f"no file says adapters.whole_scales {'true' if whole else 'false'}, "
+    told = [loss.startswith(said) for loss in losses if "whole_scales" in loss]
+    assert told == ([] if whole == (target in BITSANDBYTES) else [True])
 
 
 def test_no_field_of_adapters_is_forgotten() -> None:

@@ -128,7 +128,7 @@ EXPECTED = {
     "ms-swift-qlora.sh": (
         {"replicate": 16, "micro": 2},
         {"stack": "torch", "global_batch_size": 64, "sequence_length": 1024,
-         "adapters": adapters(16, bits=4), **BF16},
+         "adapters": adapters(16, bits=4, whole_scales=True), **BF16},
     ),
     "nemo-recipe.yaml": (
         {"tensor": 4, "sequence": True, "shard": 4, "micro": 2, "zero": 1, "kept": "full"},
@@ -191,7 +191,8 @@ EXPECTED = {
     "axolotl-qlora-fsdp.yaml": (
         {"shard": 16, "micro": 2, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
         {"stack": "torch", "global_batch_size": 96, "sequence_length": 2048, "optimizer": "adamw",
-         "adapters": adapters(24, bits=4, dropout=True), **BF16},
+         "adapters": adapters(24, bits=4, dropout=True, whole_scales=True),
+         **BF16},
     ),
     "axolotl-zero2.yaml": (
         {"shard": 16, "zero": 2, "kept": "full"},
@@ -227,7 +228,7 @@ EXPECTED = {
     "llama-factory-qlora.yaml": (
         {"replicate": 16},
         {"stack": "torch", "global_batch_size": 128, "sequence_length": 1024,
-         "adapters": adapters(16, targets="attention", bits=4), **BF16},
+         "adapters": adapters(16, targets="attention", bits=4, whole_scales=True), **BF16},
     ),
     "llama-factory-zero3.yaml": (
         {"shard": 16, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
@@ -288,7 +289,8 @@ EXPECTED = {
     "nemo-automodel-qlora.yaml": (
         {"shard": 16, "micro": 2, "zero": 3},
         {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096,
-         "adapters": adapters(20, bits=4, dropout=True), **BF16},
+         "adapters": adapters(20, bits=4, dropout=True, whole_scales=True),
+         **BF16},
     ),
     "nemo-rl-dtensor.yaml": (
         {"tensor": 2, "sequence": True, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
@@ -334,12 +336,14 @@ EXPECTED = {
         {"shard": 16, "micro": 4, "zero": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 128, "optimizer": "adamw",
          "loss_chunk_count": 16, "fused_loss": False,
-         "adapters": adapters(8, bits=4), **BF16},
+         "adapters": adapters(8, bits=4, unpacking="torchao"), **BF16},
     ),
     "trl-peft.yaml": (
         {"replicate": 16, "micro": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 192, "sequence_length": 2048,
-         "adapters": adapters(32, targets="attention", bits=4, base_format="bnb"), **BF16},
+         "adapters": adapters(
+             32, targets="attention", bits=4, base_format="bnb", whole_scales=True
+         ), **BF16},
     ),
     "trl-sft.sh": (
         {"replicate": 16, "micro": 2, "kept": "full"},
@@ -614,21 +618,35 @@ def test_tf32_is_of_products_in_fp32_alone(text, narrow):
 
 _AXOLOTL = "base_model: x\nmicro_batch_size: 1\nadapter: qlora\nload_in_4bit: true\n"
 _FACTORY = "stage: sft\ntemplate: x\ncutoff_len: 64\nquantization_bit: 4\n"
+_TUNE = (
+    "model: {_component_: torchtune.models.llama3.qlora_llama3_8b, lora_rank: 8}\nbatch_size: 1\n"
+)
 _TRL = "use_peft: true\nload_in_4bit: true\nper_device_train_batch_size: 1\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "base_format"),
+    ("text", "base_format", "whole"),
     [
-        (f"{_AXOLOTL}bnb_config_kwargs: {{bnb_4bit_use_double_quant: false}}\n", "bnb"),
-        (_FACTORY, None),
-        (f"{_FACTORY}double_quantization: false\n", "bnb"),
-        (f"{_FACTORY}quantization_method: hqq\n", "hqq"),
-        ("train_type: lora\nquant_bits: 4\nquant_method: awq\nmax_length: 64\n", "gptq"),
-        (f"{_TRL}use_bnb_nested_quant: true\n", None),
-        (_TRL, "bnb"),
+        (f"{_AXOLOTL}bnb_config_kwargs: {{bnb_4bit_use_double_quant: false}}\n", "bnb", True),
+        (_FACTORY, None, True),
+        (f"{_FACTORY}double_quantization: false\n", "bnb", True),
+        (f"{_FACTORY}quantization_method: hqq\n", "hqq", True),
+        ("train_type: lora\nquant_bits: 4\nquant_method: awq\nmax_length: 64\n", "gptq", None),
+        (f"{_TRL}use_bnb_nested_quant: true\n", None, True),
+        (_TRL, "bnb", True),
+        (_TUNE, None, None),
     ],
 )
-def test_scales_of_four_bits_are_as_the_framework_has_them(text, base_format):
+def test_scales_of_four_bits_are_as_the_framework_has_them(text, base_format, whole):
     found = config_from_text(text, SETTING, source="given", suffix=".yaml")
     assert found.job["adapters"].get("base_format") == base_format
+    assert found.job["adapters"].get("whole_scales") is whole
+
+
+@pytest.mark.parametrize(("compiled", "unpacking"), [("false", "torchao"), ("true", None)])
+def test_torchao_s_weights_are_unpacked_by_steps_unless_a_compiler_joins_them(compiled, unpacking):
+    found = config_from_text(
+        f"{_TUNE}compile: {compiled}\n", SETTING, source="given", suffix=".yaml"
+    )
+    assert found.job["adapters"].get("unpacking") == unpacking
+    assert not any("unpacking" in line for line in found.assumptions)

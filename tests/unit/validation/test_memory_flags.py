@@ -13,6 +13,9 @@ from planner.validation.layout import parts_run_again
 from planner.validation.reasons import Assumption, Unpriced
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
+# On weights of bitsandbytes, whose scales stay whole
+PACKED = Adapters(dropout=True, rank=64, base_bits=4, whole_scales=True)
+
 
 def flags_of(base: dict[str, Any], **changes: Any) -> tuple[bool, bool, bool, bool]:
     """Fused attention, fused loss, dropout, gradients in 16 bits."""
@@ -135,7 +138,7 @@ def test_modules_of_megatron_that_are_no_part_of_ours_are_a_reason(module: str) 
             {"task": "lora", "framework": "NeMo 24.07"},
             Adapters(rank=16, targets=AdapterTargets.ATTENTION),
         ),
-        ({"task": "qlora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
+        ({"task": "qlora", "precision": "w4a16"}, PACKED),
         (
             {"task": "qlora", "precision": "w4a16", "precision_raw": "int4 GPTQ weights + fp16"},
             Adapters(
@@ -146,9 +149,9 @@ def test_modules_of_megatron_that_are_no_part_of_ours_are_a_reason(module: str) 
                 unpacking=Unpacking.AUTO_GPTQ,
             ),
         ),
-        ({"task": "lora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
+        ({"task": "lora", "precision": "w4a16"}, PACKED),
         ({"task": "lora", "precision": "int8"}, Adapters(dropout=True, rank=64, base_bits=8)),
-        ({"task": "qlora", "precision": "fp16"}, Adapters(dropout=True, rank=64, base_bits=4)),
+        ({"task": "qlora", "precision": "fp16"}, PACKED),
         ({"task": "lora", "framework": "torchtune"}, Adapters(rank=8)),
         (
             {"task": "qlora", "precision": "nf4", "framework": "torchtune"},

@@ -1,6 +1,7 @@
 """torchtune: YAML of its distributed recipes, which shard with fully_shard.
 
-Names are of torchtune 0.6, `recipes`.
+Names are of torchtune 0.6, `recipes`. Bases of 4 bits are torchao's
+(`modules/low_precision/nf4_linear.py`, `modules/peft/lora.py`).
 """
 
 from __future__ import annotations
@@ -67,6 +68,6 @@ TORCHTUNE = Format(
         activation_offloading_use_streams
     """,
     assumed={"accumulation": 1},
-    fixed={"zero_stage": 3, "nested_scales": True},
+    fixed={"zero_stage": 3, "quantization_method": "torchao"},
     convert={"model._component_": _adapter_of, "dtype": lambda name: f"{name}-true"},
 )
