@@ -145,7 +145,9 @@ def local_states(layer: LayerWorkload, setting: Setting, extras: Extras) -> Loca
     """Return the layer's parameters on one device, with copies and adapters."""
     parameters = local_parameters(layer.parameters, setting)
     own = LocalParameters(
-        dense=parameters.dense + extras.copied_parameters, expert=parameters.expert
+        dense=parameters.dense + extras.copied_parameters,
+        expert=parameters.expert,
+        dense_gathered_bytes=1.0 if setting.job.gathered_in_8_bits and not extras.is_end else None,
     )
     return with_adapters(layer, own, setting)
 

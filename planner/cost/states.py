@@ -26,7 +26,8 @@ class LocalParameters:
     """Parameters of one layer on one device before data parallelism, [configurations, 1].
 
     `frozen` are those of them that are not trained, each stored in `element_bytes` of their own,
-    and in `undivided_bytes` beside that no rank shards, gathers or offloads.
+    and in `undivided_bytes` beside that no rank shards, gathers or offloads. `dense_gathered_bytes`
+    are those of a trained dense parameter as it is gathered, where not as it is computed with.
     """
 
     dense: Floats
@@ -34,6 +35,7 @@ class LocalParameters:
     frozen: LocalParameters | None = None
     element_bytes: float = 0.0
     undivided_bytes: float = 0.0
+    dense_gathered_bytes: float | None = None
 
     def total(self) -> Floats:
         """Return dense and expert parameters together."""
@@ -54,7 +56,8 @@ class LocalParameters:
         moves storage, and what is packed in fewer bits is unpacked where a product reads it.
         """
         if self.frozen is None:
-            return self.dense * element_bytes, self.expert * element_bytes
+            dense_bytes = self.dense_gathered_bytes or element_bytes
+            return self.dense * dense_bytes, self.expert * element_bytes
         trained, stored = self.trained(), self.frozen.element_bytes
         return (
             trained.dense * element_bytes + self.frozen.dense * stored,
@@ -130,10 +133,10 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     shard = sharded_parameters(trained, setting)
     whole = trained.total()
     parameters, gradients = _parameters_and_gradients(whole, shard, choices, setting)
-    gathered, undivided = setting.compute_bytes * whole, np.zeros_like(whole)
+    gathered, undivided = sum(local.gathered_bytes(setting.compute_bytes)), np.zeros_like(whole)
+    parameters = parameters - _narrower_bytes(local, choices, setting)
     if local.frozen is not None:
-        stored, base = _frozen_bytes(local.frozen, choices, setting)
-        parameters, gathered = parameters + stored, gathered + base
+        parameters = parameters + _frozen_bytes(local.frozen, choices, setting)
         undivided = local.frozen.undivided_bytes * local.frozen.total()
     unreduced = _unreduced_bytes(whole, choices, setting)
     if setting.job.steps_in_backward:
@@ -163,13 +166,18 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     )
 
 
-def _frozen_bytes(
-    frozen: LocalParameters, choices: Choices, setting: Setting
-) -> tuple[Floats, Floats]:
-    """Return what is divided of frozen parameters as it is held, and whole."""
-    each = frozen.element_bytes
+def _frozen_bytes(frozen: LocalParameters, choices: Choices, setting: Setting) -> Floats:
+    """Return what is divided of frozen parameters as it is held."""
     whole, shard = frozen.total(), sharded_parameters(frozen, setting)
-    return each * np.where(choices.zero_stage == 3, shard, whole), each * whole
+    return frozen.element_bytes * np.where(choices.zero_stage == 3, shard, whole)
+
+
+def _narrower_bytes(local: LocalParameters, choices: Choices, setting: Setting) -> Floats | float:
+    """Return what copies that stay gathered take less, where they are narrower than usual."""
+    if local.dense_gathered_bytes is None or setting.narrow_states:
+        return 0.0
+    stays = (choices.zero_stage == 1) | (choices.zero_stage == 2)
+    return np.where(stays, (setting.compute_bytes - local.dense_gathered_bytes) * local.dense, 0.0)
 
 
 def _parameters_and_gradients(
@@ -247,7 +255,9 @@ def sync_seconds(
     shards = sharded_parameters(trained, setting)
     return SyncSeconds(
         gather=groups.shard.all_gather(stored) + _of_experts(local, gather_expert),
-        gather_trained=dense.seconds(groups.shard.all_gather, setting.updated_bytes)
+        gather_trained=dense.seconds(
+            groups.shard.all_gather, trained.dense_gathered_bytes or setting.updated_bytes
+        )
         + expert.seconds(groups.expert_shard.all_gather, setting.updated_bytes),
         reduce_scatter=dense.seconds(groups.shard.reduce_scatter, reduced)
         + expert.seconds(groups.expert_shard.reduce_scatter, reduced),

@@ -42,6 +42,8 @@ def export_axolotl(plan: Plan, target: str) -> Export:
     fields = _step(draft) | _sharding(draft)
     if plan.job.resolved.precision is Precision.FP8:
         fields["fp8"] = True
+        if plan.job.resolved.gathered_in_8_bits:
+            fields["fp8_enable_fsdp_float8_all_gather"] = True
     return draft.exported(_file(draft, fields))
 
 

@@ -42,7 +42,7 @@ WRITTEN: dict[str, frozenset[str]] = {
     "accelerate": _USUAL,
     "hf-trainer": _CLIPPED | {"optimizer", "tensor_float_32"},
     "lightning": _USUAL,
-    "axolotl": _TRAINED | {"states_in_16_bits"},
+    "axolotl": _TRAINED | {"gathered_in_8_bits", "states_in_16_bits"},
     "axolotl-deepspeed": _TRAINED | {"offload_to", "overlapped_gradients"},
     "llama-factory": _TRAINED | {"offload_to", "overlapped_gradients"},
     "lightning-trainer": _USUAL,

@@ -459,7 +459,9 @@ class Job(Document):
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     `copies_in_8_bits`: weights are held and gathered in 16 bits beside copies in 8, one for either
     order that products read, as Transformer Engine keeps them where parameters have 16 bits
-    (Megatron-LM without `--fp8-param-gather`).
+    (Megatron-LM without `--fp8-param-gather`). `gathered_in_8_bits`: torch's fully_shard gathers
+    weights of blocks, but those of experts, in 8 bits and not in 16 (torchao's
+    `enable_fsdp_float8_all_gather`).
     `tensor_float_32`: products in fp32 run on tensor cores, which read 10 of 23 bits (TF32), as
     torch does where it is asked to, and not otherwise.
     """
@@ -508,6 +510,7 @@ class Job(Document):
     copied_rows: Flag | None = later(None)
     row_scaled_fp8: Flag = False
     copies_in_8_bits: Flag = later(False)
+    gathered_in_8_bits: Flag = later(False)
     tensor_float_32: Flag = False
     states_in_16_bits: Flag = False
     adapters: Adapters | None = None
@@ -601,6 +604,24 @@ class Job(Document):
                 f"copies_in_8_bits is of products in fp8, and precision is {self.precision}; leave "
                 "it out, or set precision fp8"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _gathers_of_fp8(self) -> Self:
+        if not self.gathered_in_8_bits:
+            return self
+        for name, wanted in (("precision", Precision.FP8), ("stack", Stack.TORCH)):
+            if getattr(self, name) is not wanted:
+                raise ValueError(
+                    f"gathered_in_8_bits is of fully_shard under fp8, and {name} is "
+                    f"{getattr(self, name)}; leave it out, or set {name} {wanted}"
+                )
+        for name in ("row_scaled_fp8", "adapters"):
+            if getattr(self, name):
+                raise ValueError(
+                    "gathered_in_8_bits is of weights that are trained and have a scale each; "
+                    f"leave it out, or {name}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -171,7 +171,8 @@ class ProgramColumns(_Columns):
     under backward; `gradient_reduction`: what ZeRO-1 reduces them by. `tensor_parallel_overlap`:
     collectives of tensor parallelism run beside products; `copied_rows`: sequence parallelism
     copies what it gathers and scatters. `copies_in_8_bits`: weights are held in 16 bits beside
-    copies in 8, as in Megatron-LM without `--fp8-param-gather`. `varied_lengths`: sequences
+    copies in 8, as in Megatron-LM without `--fp8-param-gather`; `gathered_in_8_bits`: fully_shard
+    gathers them in 8, as torchao has it where it is asked to. `varied_lengths`: sequences
     differ in length, up to `seq_len`. `masked_rows`: the head of a masked model reads the rows of
     masked tokens alone. `steps_in_backward`: each parameter is updated as soon as its gradient is
     there. `blocking_launches`: the host waits for each kernel. `configuration`: the path of the
@@ -194,6 +195,7 @@ class ProgramColumns(_Columns):
     tensor_parallel_overlap: bool | None = None
     copied_rows: bool | None = None
     copies_in_8_bits: bool | None = None
+    gathered_in_8_bits: bool | None = None
     gradient_reduction: Annotated[Literal["reduce_scatter", "all_reduce"] | None, _small] = None
     dropout: bool | None = None
     varied_lengths: bool | None = None

@@ -98,6 +98,9 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         tensor_float_32=_tensor_float_32(run, program, precision),
         copies_in_8_bits=precision is Precision.FP8
         and _stated_or(run.copies_in_8_bits, program.copies_in_8_bits),
+        gathered_in_8_bits=run.gathered_in_8_bits is True
+        and precision is Precision.FP8
+        and stack is Stack.TORCH,
         overlapped_gradients=_stated_first(run.gradient_overlap, program.overlapped_gradients),
         overlapped_tensor_parallel=_stated_first(
             run.tensor_parallel_overlap, program.overlapped_tensor_parallel

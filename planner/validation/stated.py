@@ -37,6 +37,7 @@ _VARIABLES: dict[str, _Ways] = {
         (re.compile(r"\basync(hronous)? ?TP\b|\bTP_COMM_OVERLAP=(1|True)\b", re.IGNORECASE), True),
         (re.compile(r"\bvanilla TP\b", re.IGNORECASE), False),
     ),
+    "gathered_in_8_bits": _says(r"\b(float8|fp8|f8) all-?gather\b"),
     "gradient_reduction": ((re.compile(r"\bfp32 gradient all-?reduce\b"), "all_reduce"),),
     "dispatcher": (
         (re.compile(r"\bmoe_flex_dispatcher_backend=['\"]?(deepep|hybridep)\b"), "flex"),

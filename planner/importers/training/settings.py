@@ -108,6 +108,8 @@ def _settled(table: Format, words: Words, setting: Setting) -> TrainingConfig:
         **precision_of(words),
         **_extras(words),
     }
+    if job["precision"] == "fp8" and "adapters" not in job and words.flag("float8_gather"):
+        job["gathered_in_8_bits"] = True
     widened = sharding.stage > 0 and words.fixed.get("widened_where_sharded") and is_mixed(words)
     if "adapters" in job or widened:
         narrow = job.pop("states_in_16_bits", False)

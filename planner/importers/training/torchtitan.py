@@ -25,6 +25,7 @@ from planner.importers.training.torchtitan_flavors import family_in, require_fla
 from planner.importers.training.torchtitan_older import older_names
 from planner.importers.training.torchtitan_python import bases_elsewhere, sections_of_python
 from planner.importers.training.torchtitan_stages import stage_counts
+from planner.importers.training.words import Words
 from planner.schema.strategy import (
     ActivationCheckpointing,
     Offload,
@@ -80,19 +81,33 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
         ) from None
     sections = _checked(fields)
     said = [*older_names(sections), *_converters(fields)]
-    said += words_of(TORCHTITAN_KEYS, {**fields, **sections}).said
+    words = words_of(TORCHTITAN_KEYS, {**fields, **sections})
+    said += words.said
     model = fields.get("model")
     said += require_flavor(model if isinstance(model, dict) else {}, setting.graph)
     config = _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
-    return _with_converters(config, fields)
+    return _with_converters(config, fields, words)
 
 
-def _with_converters(config: TrainingConfig, fields: Mapping[str, Any]) -> TrainingConfig:
-    """Return the configuration with products in 8 bits where a converter makes them."""
+def _with_converters(
+    config: TrainingConfig, fields: Mapping[str, Any], words: Words
+) -> TrainingConfig:
+    """Return the configuration with products in 8 bits where a converter makes them.
+
+    A recipe has gathers in 16 bits, and what asks for others beside one is told.
+    """
     in_8_bits = any(_FLOAT8 in name for name in _converter_names(fields))
-    if in_8_bits and config.job["precision"] == "bf16":
-        return replace(config, job={**config.job, "precision": "fp8"})
-    return config
+    job, recipe = dict(config.job), words.text("float8_recipe")
+    if in_8_bits and job["precision"] == "bf16":
+        job["precision"] = "fp8"
+        if recipe is None and words.flag("float8_gather"):
+            job["gathered_in_8_bits"] = True
+        if recipe is not None and recipe.startswith("rowwise"):
+            job["row_scaled_fp8"] = True
+    if words.flag("float8_gather") and "gathered_in_8_bits" not in job:
+        told = f"{words.place('float8_gather')} changes nothing beside the other keys"
+        return replace(config, job=job, assumptions=(told, *config.assumptions))
+    return replace(config, job=job)
 
 
 def _converters(fields: Mapping[str, Any]) -> list[str]:
@@ -123,7 +138,9 @@ def read_torchtitan_python(
     checked = _checked(sections)
     newer = older_names(checked)
     config = _Reading(fields=checked, setting=setting, legacy=False).config()
-    config = _with_converters(config, sections)
+    given = {name: sections.get(name, {}) for name in ("trainer", "float8")}
+    words = words_of(TORCHTITAN_KEYS, {**checked, **given})
+    config = _with_converters(config, sections, words)
     if "loss" in sections:
         config = replace(config, job={**config.job, "fused_linear_loss": True})
     model = {"name": family_in(f"{function} {source}"), **sections.get("model", {})}
@@ -131,7 +148,7 @@ def read_torchtitan_python(
         *newer,
         *_converters(sections),
         *require_flavor(model, setting.graph),
-        *words_of(TORCHTITAN_KEYS, {**checked, "trainer": sections.get("trainer", {})}).said,
+        *words.said,
     ]
     said += [
         f"what {name}() of another file writes is not read: torchtitan's defaults are assumed"

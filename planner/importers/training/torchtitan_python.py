@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.errors import DocumentError
+from planner.importers.training.formats.torchtitan_keys import FLOAT8_WORDS
 
+_FLOAT8 = "Float8LinearConverter"
 _CLASSES = {
     "ParallelismConfig": "parallelism",
     "TrainingConfig": "training",
@@ -145,10 +147,22 @@ def _read_parts(call: ast.Call, name: str, sections: Sections) -> None:
         names = [_owner(one).removesuffix("LinearConverter").lower() for one in made]
         model = sections.setdefault("model", {})
         model["converters"] = names
+        for one in made:
+            if _owner(one) == _FLOAT8 and isinstance(one, ast.Call):
+                sections.setdefault("float8", {}).update(_float8_words(one))
         if isinstance(flavor, ast.Constant):
             model["flavor"] = flavor.value
     elif name == "Config" and _owner(call) == "ChunkedLossWrapper":
         sections["loss"] = {"by_pieces": True}
+
+
+def _float8_words(call: ast.Call) -> dict[str, Any]:
+    """Return what a converter to 8 bits says of scales and gathers."""
+    return {
+        one.arg: one.value.value
+        for one in call.keywords
+        if one.arg in FLOAT8_WORDS and isinstance(one.value, ast.Constant)
+    }
 
 
 def _owner(node: ast.expr) -> str:

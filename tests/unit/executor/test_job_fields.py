@@ -52,7 +52,8 @@ OFFLOADED = Strategy(
 
 
 def a_job(**fields: Any) -> Job:
-    formats = {"tensor_float_32": "fp32", "copies_in_8_bits": "fp8"}
+    of_fp8 = dict.fromkeys(("copies_in_8_bits", "gathered_in_8_bits"), "fp8")
+    formats = {"tensor_float_32": "fp32", **of_fp8}
     own = [{"precision": formats[name]} for name in fields if name in formats]
     return Job.model_validate({**USUAL, **(own[0] if own else {}), **fields})
 

@@ -58,6 +58,7 @@ OTHERS: dict[str, Any] = {
     "copied_rows": False,
     "row_scaled_fp8": True,
     "copies_in_8_bits": True,
+    "gathered_in_8_bits": True,
     "states_in_16_bits": True,
     "tensor_float_32": True,
     "adapters": {"rank": 16},
@@ -77,6 +78,7 @@ WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
 APART = {
     "adapters",
     "copies_in_8_bits",
+    "gathered_in_8_bits",
     "offload_to",
     "overlapped_tensor_parallel",
     "precision",
@@ -235,6 +237,19 @@ def test_an_optimizer_that_the_trainer_has_no_name_for_is_told() -> None:
 def test_adapters_on_a_quantized_base_say_its_bits() -> None:
     losses = exported("accelerate", adapters={"rank": 8, "base_bits": 4}).losses
     assert any("on a base of 4 bits" in loss for loss in losses)
+
+
+@pytest.mark.parametrize("target", ["axolotl", "torchtitan"])
+def test_gathers_in_8_bits_are_written_or_told(target: str) -> None:
+    usual = exported(target, precision="fp8")
+    made = exported(target, precision="fp8", gathered_in_8_bits=True)
+    told = [loss for loss in made.losses if loss not in usual.losses]
+    written = "fp8_enable_fsdp_float8_all_gather: true" in made.files[0].text
+    if target == "axolotl":
+        assert (told, written) == ([], True)
+    else:
+        (loss,) = told
+        assert "no file says gathered_in_8_bits true" in loss
 
 
 @pytest.mark.parametrize("target", ["megatron-lm", "nemo"])

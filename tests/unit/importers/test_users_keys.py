@@ -289,6 +289,50 @@ def test_a_converter_to_8_bits_is_priced_and_another_said_not_to_be(name, priced
     assert told is said
 
 
+@pytest.mark.parametrize("section", ["float8", "quantize.linear.float8"])
+@pytest.mark.parametrize(
+    ("keys", "job"),
+    [
+        ("enable_fsdp_float8_all_gather=true", {"gathered_in_8_bits": True}),
+        ("enable_fsdp_float8_all_gather=false", {}),
+        ("recipe_name='rowwise'", {"row_scaled_fp8": True}),
+        ("recipe_name='tensorwise'", {}),
+        ("", {}),
+    ],
+)
+def test_a_converter_to_8_bits_says_how_weights_are_gathered_and_scaled(section, keys, job):
+    text = "[training]\nlocal_batch_size=1\n"
+    config = read(f"[model]\nconverters=['{section}']\n{text}[{section}]\n{keys}\n", ".toml")
+    names = ("gathered_in_8_bits", "row_scaled_fp8")
+    assert {name: config.job[name] for name in names if name in config.job} == job
+    assert not any("float8" in said for said in config.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("converters", "recipe"), [("", ""), ("converters=['float8']", "recipe_name='rowwise'")]
+)
+def test_a_gather_in_8_bits_that_nothing_makes_is_told(converters, recipe):
+    config = read(
+        f"[model]\n{converters}\n[training]\nlocal_batch_size=1\n"
+        f"[float8]\nenable_fsdp_float8_all_gather=true\n{recipe}\n",
+        ".toml",
+    )
+    assert "gathered_in_8_bits" not in config.job
+    told = "float8.enable_fsdp_float8_all_gather changes nothing beside the other keys"
+    assert told in config.assumptions
+
+
+def test_axolotl_gathers_in_8_bits_what_it_trains_whole():
+    text = (
+        "base_model: x\nmicro_batch_size: 1\nfp8: true\nfsdp_version: 2\n"
+        "fp8_enable_fsdp_float8_all_gather: true\n"
+    )
+    assert read(text, ".yaml").job["gathered_in_8_bits"] is True
+    adapted = read(f"{text}adapter: lora\nlora_r: 8\n", ".yaml")
+    assert "gathered_in_8_bits" not in adapted.job
+    assert any(said.startswith("fp8_enable_fsdp") for said in adapted.assumptions)
+
+
 def test_a_compiled_loss_alone_fuses_no_blocks():
     whole, loss = (
         read(f"[training]\nlocal_batch_size=1\n[compile]\nenable=true\n{given}", ".toml")
@@ -390,14 +434,24 @@ def of_registry(flavor, converters=""):
 @pytest.mark.parametrize(
     ("converters", "priced", "told"),
     [
-        ("", "bf16", False),
-        ("Float8LinearConverter.Config(recipe_name='rowwise')", "fp8", False),
-        ("MXFP8LinearConverter.Config()", "bf16", True),
+        ("", {"precision": "bf16"}, False),
+        (
+            "Float8LinearConverter.Config(recipe_name='rowwise')",
+            {"precision": "fp8", "row_scaled_fp8": True},
+            False,
+        ),
+        (
+            "Float8LinearConverter.Config(enable_fsdp_float8_all_gather=True, emulate=False)",
+            {"precision": "fp8", "gathered_in_8_bits": True},
+            False,
+        ),
+        ("MXFP8LinearConverter.Config()", {"precision": "bf16"}, True),
     ],
 )
 def test_a_registrys_converters_and_loss_reach_the_job(converters, priced, told):
     config = of_registry("8B", converters)
-    assert config.job["precision"] == priced
+    names = ("precision", "row_scaled_fp8", "gathered_in_8_bits")
+    assert {name: config.job[name] for name in names if name in config.job} == priced
     assert config.job["fused_linear_loss"] is True
     assert any("products are priced in bf16" in said for said in config.assumptions) is told
 

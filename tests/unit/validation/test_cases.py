@@ -615,3 +615,20 @@ def test_megatron_alone_keeps_weights_in_16_bits_beside_copies_in_8(
     changes: dict[str, Any], copied: bool
 ) -> None:
     assert the_case(**changes).job.copies_in_8_bits is copied
+
+
+@pytest.mark.parametrize(
+    ("changes", "gathered"),
+    [
+        ({"precision": "fp8", "notes": "tensorwise with float8 all-gather"}, True),
+        ({"precision": "fp8", "notes": "rowwise with bfloat16 all-gather"}, False),
+        ({"precision": "fp8", "gathered_in_8_bits": True}, True),
+        ({"precision": "bf16", "gathered_in_8_bits": True}, False),
+        ({"precision": "fp8", "framework": "NeMo 24.07", "gathered_in_8_bits": True}, False),
+    ],
+)
+def test_fully_shard_gathers_in_8_bits_where_a_row_says_so(
+    changes: dict[str, Any], gathered: bool
+) -> None:
+    case = the_case(**{"framework": "torchtitan", **changes})
+    assert case.job.gathered_in_8_bits is gathered

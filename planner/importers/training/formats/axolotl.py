@@ -30,6 +30,7 @@ AXOLOTL = Format(
         "float16": "fp16 narrow_states",
         "tf32": "tensor_float_32",
         "fp8": "fp8",
+        "fp8_enable_fsdp_float8_all_gather": "float8_gather",
         "optimizer": "optimizer",
         "max_grad_norm": "clipping",
         "gradient_checkpointing": "checkpointing",

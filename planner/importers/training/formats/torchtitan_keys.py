@@ -27,6 +27,8 @@ _READ = {
     "compile": "enable components enable_async_tensor_parallel",
     "model": "flavor converters",
 }
+# torchtitan `components/quantization/float8.py`
+FLOAT8_WORDS = {"enable_fsdp_float8_all_gather": "float8_gather", "recipe_name": "float8_recipe"}
 _KEPT = "activation_checkpoint"
 _FLOAT8 = "products are in 8 bits where model.converters says so, scaled as torchao does by itself"
 TORCHTITAN_KEYS = Format(
@@ -37,6 +39,11 @@ TORCHTITAN_KEYS = Format(
         f"{section}.{name}": f"{section}.{name}"
         for section, names in _READ.items()
         for name in names.split()
+    }
+    | {
+        f"{section}.{name}": word
+        for section in ("float8", "quantize.linear.float8")
+        for name, word in FLOAT8_WORDS.items()
     },
     unpriced={
         "parallelism.disable_loss_parallel": "the loss is priced as split over ranks",
