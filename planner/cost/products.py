@@ -175,7 +175,7 @@ def cast_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats
     Source: Micikevicius et al. 2022, arXiv:2209.05433; what kernels fuse is the stack's, see
     `casts` in `profiles/stacks`; Transformer Engine `pytorch/module/linear.py` (`set_usage` of
     quantizers: by columns where the weight needs a gradient). Not modelled: selective checkpointing
-    keeps what it cast.
+    keeps what it cast; of weights that are gathered in 8 bits each rank casts its share alone.
     """
     forward = backward = np.zeros_like(setting.tokens)
     if setting.job.precision is not Precision.FP8:

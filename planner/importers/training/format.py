@@ -57,7 +57,6 @@ KNOWN_ANYWHERE = frozenset(
 # What a step has and no table prices, by the names that Megatron-Core and what is built on it use.
 UNPRICED_ANYWHERE: Mapping[str, str] = {
     "moe_shared_expert_overlap": "the shared expert is priced beside no exchange",
-    "fp8_enable_fsdp_float8_all_gather": "weights are priced as gathered in 16 bits",
     "use_precision_aware_optimizer": "its states are priced in 32 bits",
 }
 # Names that are told where they stand in a section whose keys are passed over otherwise.

@@ -111,6 +111,7 @@ OF_COLUMNS = {
     "fixed_expert_tokens",
     "copied_rows",
     "copies_in_8_bits",
+    "gathered_in_8_bits",
 }
 ASKED = {"schema_version", "objective", "limits", "calibration"}
 

@@ -32,6 +32,8 @@ _BESIDE = f"""
     use_dft_loss use_asft_loss asft_alpha use_eaft_loss
 """
 _UNPRICED = {
+    # `train/fp8_utils.py` logs that it was asked for, and configures nothing
+    "fp8_enable_fsdp_float8_all_gather": "weights are priced as gathered in 16 bits",
     "enable_liger_kernel_loss": "priced as Liger has it",
     "use_unsloth": "Unsloth's kernels are priced as those of torch",
     "use_unsloth_gc": "activations that Unsloth moves to the host are priced on the device",
