@@ -1,8 +1,9 @@
 """`python -m benchmarks.accuracy FILE`: how right predictions are on a file of measured runs.
 
-Prints what `meshwright validate` says by subset and by family; with `--write` the tables and the
-pictures of predicted against measured go into docs/accuracy.md. The runs are the user's or
-published ones (docs/measured-runs.md has the format); they are not part of this repository.
+Prints what `meshwright validate` says by subset and by family, mixtures by their layout, and how
+many pairs of layouts are ranked rightly; with `--write` the tables and the pictures of predicted
+against measured go into docs/accuracy.md. The runs are the user's or published ones
+(docs/measured-runs.md has the format); they are not part of this repository.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.layouts import mixture_lines, ranking_lines
 from benchmarks.page import DOCS, put
 from benchmarks.scatter import scattered
 from planner.importers.measured_runs import read_measured_runs
@@ -34,11 +36,11 @@ def main() -> int:
     options = parser.parse_args()
     answers = list(compared(read_measured_runs(options.file)))
     report = validation_report(answers)
-    lines = list(_lines(report))
+    found = [answer for answer in answers if isinstance(answer, Comparison)]
+    lines = [*_lines(report), "", *mixture_lines(found), "", *ranking_lines(found)]
     print("\n".join(lines))
     if options.write:
         put("accuracy", lines, page=PAGE)
-        found = [answer for answer in answers if isinstance(answer, Comparison)]
         for name, unit, one in (("step", "seconds", 1.0), ("memory", "GiB", float(GIB))):
             PICTURES[name].write_text(scattered(_points(found, name, one), unit=unit))
     return 0

@@ -318,4 +318,5 @@ def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Settin
         sharded += traffic.unfused_norms_sharded
     if setting.unfused:
         sharded += traffic.unfused_sharded - traffic.unfused_norms_sharded
-    return tokens * (replicated / spread + sharded / setting.tensor)
+    routed = traffic.routed / np.where(setting.whole_tokens_inside, 1.0, setting.tensor)
+    return tokens * (replicated / spread + sharded / setting.tensor + routed)

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.collectives import exposed_seconds
-from planner.cost.configuration import Booleans, Floats
+from planner.cost.configuration import Floats
 from planner.cost.setting import Setting, layer_tokens, source_tokens
 from planner.schema.job import Stack
 from planner.workload.layer import AttentionCore, LayerWorkload
@@ -188,13 +188,7 @@ def _tensor_rounds(layer: LayerWorkload, setting: Setting) -> Floats:
     """
     dense = [gemm for gemm in layer.gemms if gemm.split == "inner" and not gemm.expert_count]
     alone = layer.experts_per_token > 0 and not any(g.name == "shared_down" for g in dense)
-    return len(dense) + np.where(alone & _whole_tokens_inside(setting), 1.0, 0.0)
-
-
-def _whole_tokens_inside(setting: Setting) -> Booleans:
-    """Return whether every tensor-parallel rank's experts take all of the ranks' tokens."""
-    whole_outside = (setting.expert == 1.0) | ~setting.sequence_parallel
-    return np.asarray((setting.expert_tensor == setting.tensor) & whole_outside)
+    return len(dense) + np.where(alone & setting.whole_tokens_inside, 1.0, 0.0)
 
 
 def _route_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
@@ -209,7 +203,7 @@ def _route_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floa
         return nothing, nothing
     count = layer_tokens(layer, setting) * layer.experts_per_token
     group, weights = setting.groups.tensor, count * setting.compute_bytes
-    inside, outside = _whole_tokens_inside(setting), ~setting.sequence_parallel
+    inside, outside = setting.whole_tokens_inside, ~setting.sequence_parallel
     gathered = group.all_gather(weights)
     forward = np.where(inside & ~outside, gathered + group.all_gather(count * _CHOSEN_BYTES), 0.0)
     summed = np.where(outside, group.all_reduce(weights), group.reduce_scatter(weights))

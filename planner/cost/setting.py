@@ -409,6 +409,12 @@ class Setting:
         return np.asarray(self.expert_tensor < self.tensor)
 
     @property
+    def whole_tokens_inside(self) -> Booleans:
+        """Return whether every tensor-parallel rank's experts take all of the ranks' tokens."""
+        whole_outside = (self.expert == 1.0) | ~self.sequence_parallel
+        return np.asarray((self.expert_tensor == self.tensor) & whole_outside)
+
+    @property
     def peak_ratio(self) -> float:
         """Return the peak rate at the job's precision over that of bf16."""
         peaks = self.hardware.peak_flop_per_second

@@ -202,14 +202,17 @@ def boundaries(index: int, priced: PricedStrategy) -> Iterator[Boundary]:
 
 
 def boundary_after(before: int, priced: PricedStrategy, *, stage: int) -> Boundary | None:
-    """Return the exchange between virtual stage `before` and the next, as `stage` keeps it."""
+    """Return the exchange between virtual stage `before` and the next, as `stage` keeps it.
+
+    What an embedding alone hands on is as wide as what the first block does.
+    """
     if not 0 <= before < len(priced.stages) - 1:
         return None
     sender, receiver = priced.rank_of(before), priced.rank_of(before + 1)
     if sender == receiver:
         return None
-    last_block = priced.stages[before].layers[-1]
-    block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.prices.tables[0])
+    held = sum(own.block_count for own in priced.stages[: before + 1])
+    block = _kind_of(max(held - 1, 0), priced.prices.tables[0])
     places = boundary_places(
         priced.prices.hardware, priced.rank_kinds, stage=sender, other=receiver
     )

@@ -16,6 +16,7 @@ from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import MixtureFeedForward, ModelGraph
 from planner.schema.strategy import (
     ActivationCheckpointing,
+    LayerGroup,
     Offload,
     PipelineSchedule,
     Stage,
@@ -47,6 +48,10 @@ _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 _MODULES = re.compile(r"\b(core_attn|layernorm|mla_up_proj|mlp|moe|moe_act|shared_experts)\b")
 _UNPRICED_MODULES = re.compile(r"\b(gdn_norm_out|gdp_in_proj|gdp_qkv|mhc)\b")
 _CORE = "core_attn"
+_ALIKE_STAGES = {
+    "virtual_pipeline_degree": 1,
+    "pipeline_schedule": PipelineSchedule.ONE_F_ONE_B,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,9 @@ def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job, program: Program) -
     shard = _shard_degree(run, degrees.data)
     if run.vpp is None and degrees.virtual > 1:
         notes.assumptions.append(Assumption.VIRTUAL_STAGES_MOST)
-    if degrees.virtual < (run.vpp or 1) and degrees.pipeline > 1:
+    if _ends_are_stages(run, graph.block_count):
+        notes.assumptions.append(Assumption.ENDS_AS_STAGES)
+    elif degrees.virtual < (run.vpp or 1) and degrees.pipeline > 1:
         notes.assumptions.append(Assumption.FEWER_VIRTUAL_STAGES)
     fields: dict[str, Any] = {
         "tensor_parallel_degree": degrees.tensor,
@@ -146,18 +153,29 @@ def _expert_tensor_degree(run: MeasuredRun, *, holders: int, tensor: int) -> int
 
 
 def _virtual_degree(run: MeasuredRun, program: Program, block_count: int) -> int:
-    """Return the virtual stages of a rank that can all hold a block.
+    """Return the virtual stages of a rank: as stated, where all can hold a block or are an end.
 
-    A program may give the embedding or the loss a virtual stage to itself; ours hold blocks. Where
-    its recipes of dense models interleave, most that state it have a layer a virtual stage.
+    Where a program's recipes of dense models interleave, most that state it have a layer a virtual
+    stage.
     """
     if run.pp is None or run.pp == 1:
         return 1
+    if _ends_are_stages(run, block_count):
+        return run.vpp or 1
     most = max(block_count // run.pp, 1)
     unsaid = run.vpp is None and run.pp_schedule is None
     if unsaid and program.interleaves and not run.moe_experts:
         return most
     return min(run.vpp or 1, most)
+
+
+def _ends_are_stages(run: MeasuredRun, block_count: int) -> bool:
+    """Return whether embedding and loss are virtual stages of their own, beside a layer each.
+
+    Source: Megatron-LM `--account-for-embedding-in-pipeline-split` and `-loss-`.
+    """
+    pipeline, virtual = run.pp or 1, run.vpp or 1
+    return min(pipeline, virtual) > 1 and pipeline * virtual == block_count + 2
 
 
 def _check_experts(degrees: _Degrees, graph: ModelGraph) -> None:
@@ -357,11 +375,12 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
     offload = _offload(run)
     fields["offload"] = tuple(item for item in offload if item is not Offload.ACTIVATIONS)
     try:
-        whole = Strategy.model_validate(fields).resolved(
+        ends = _ends_are_stages(run, graph.block_count)
+        whole = Strategy.model_validate(fields | (_ALIKE_STAGES if ends else {})).resolved(
             block_count=graph.block_count, global_batch_size=batch
         )
-        if fields["virtual_pipeline_degree"] < (run.vpp or 1):
-            whole = whole.model_copy(update={"stages": _longest_late(whole.stages or ())})
+        if ends:
+            whole = _with_ends_apart(whole, fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LAYOUT, complaint_words(first)[0]) from None
@@ -376,25 +395,15 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
     return whole
 
 
-def _longest_late(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the virtual stages with what is left over before the last of them.
-
-    Where ranks have one virtual stage more, the first is the embedding alone and the last the loss:
-    of p v - 2 layers the ranks between have v, and both ends one less. With v - 1 virtual stages
-    those between have two layers in their last, which so many micro-batches hold as would hold
-    the first two of one layer each.
-    Source: Megatron-LM `--account-for-embedding-in-pipeline-split` and `-loss-`.
-    """
-    counts = [stage.layers[0].block_count for stage in stages]
-    least = min(counts)
-    longer = sum(counts) - least * len(counts)
-    counts = [least] * (len(counts) - 1 - longer) + [least + 1] * longer + [least]
-    laid, first = [], 0
-    for stage, count in zip(stages, counts, strict=True):
-        update = {"first_block": first, "block_count": count}
-        laid.append(Stage(stage=stage.stage, layers=(stage.layers[0].model_copy(update=update),)))
-        first += count
-    return tuple(laid)
+def _with_ends_apart(strategy: Strategy, fields: Mapping[str, Any]) -> Strategy:
+    """Return the strategy with a block in each virtual stage but the first and the last."""
+    one = (strategy.stages or ())[0].layers[0]
+    count = strategy.pipeline_parallel_degree * fields["virtual_pipeline_degree"] - 2
+    groups = [one.model_copy(update={"first_block": n, "block_count": 1}) for n in range(count)]
+    laid: list[tuple[LayerGroup, ...]] = [(), *((group,) for group in groups), ()]
+    stages = tuple(Stage(stage=place, layers=own) for place, own in enumerate(laid))
+    interleaved = {name: fields[name] for name in _ALIKE_STAGES}
+    return strategy.model_copy(update={**interleaved, "stages": stages})
 
 
 def _offload(run: MeasuredRun) -> tuple[Offload, ...]:

@@ -61,6 +61,7 @@ class Assumption(StrEnum):
     EXTRA_PREDICTION_LAYER = "multi-token prediction: priced as blocks, without its own head"
     EXPERTS_BALANCED = "routing: as even as it can be"
     TIME_FROM_FLOP = "measured time worked out from TFLOP/s"
+    ENDS_AS_STAGES = "virtual stages without a layer: the embedding is the first, the loss the last"
     FEWER_VIRTUAL_STAGES = "virtual stages without a layer: as many as have one"
     VIRTUAL_STAGES_MOST = (
         "virtual stages not stated: a layer each, as NeMo's recipes mostly have it"

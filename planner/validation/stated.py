@@ -22,6 +22,10 @@ def _says(words: str) -> _Ways:
 # `transformer_engine` captures parts of a layer alone, and routing by itself is a small one.
 # An update as soon as a gradient is there is named so by torchtune, LOMO and LLaMA-Factory's
 # BAdam and GaLore. torchtitan's selective checkpointing can be of every second block, whole.
+# Megatron-Bridge's recipes of these names for GB200 end by `_enable_*_full_iteration_mxfp8`, which
+# overrides what stands above it: whole iterations are captured, and exchanges with experts hidden.
+# Source: `src/megatron/bridge/perf_recipes/{deepseek,qwen}/{common,gb200/*}.py`.
+_CAPTURING_RECIPE = r"\brecipe (deepseek_v3|qwen3_\w+)_pretrain_\d+gpu_gb200_fp8mx_config\b"
 _VARIABLES: dict[str, _Ways] = {
     "norm_kernel": (
         (re.compile(r"\bRMS(Norm)? kernel\b|\buse_fused_rms_norm=(1|True)\b"), "fused"),
@@ -43,7 +47,7 @@ _VARIABLES: dict[str, _Ways] = {
         (re.compile(r"\bmoe_flex_dispatcher_backend=['\"]?(deepep|hybridep)\b"), "flex"),
     ),
     "cuda_graphs": (
-        (re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b"), "full"),
+        (re.compile(rf"\bcuda_graph_impl=(full_iteration|local)\b|{_CAPTURING_RECIPE}"), "full"),
         (re.compile(r"\b(MCORE|LAYER|FULL)_CUDA_GRAPH=(1|True)\b"), "full"),
         (re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'"), "attention"),
         (re.compile(r"\b(MCORE|LAYER|FULL)_CUDA_GRAPH=(0|False)\b"), "none"),
@@ -51,7 +55,7 @@ _VARIABLES: dict[str, _Ways] = {
     "fixed_expert_tokens": _says(
         r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
     ),
-    "overlapped_experts": _says(r"\bmoe_a2a_overlap=True\b"),
+    "overlapped_experts": _says(rf"\bmoe_a2a_overlap=True\b|{_CAPTURING_RECIPE}"),
     "steps_in_backward": _says(
         r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
     ),

@@ -26,6 +26,7 @@ from planner.workload.elementwise import (
     NORM_PASSES,
     ROTARY_PASSES,
     activation_passes,
+    routed_elements,
 )
 from planner.workload.flops import read_row_count
 from planner.workload.launches import (
@@ -65,6 +66,7 @@ def run_again_of(block: Block, hidden_size: int, names: frozenset[str]) -> RunAg
         elementwise=ElementwiseTraffic(
             replicated=sum(part.elementwise.replicated for part in parts),
             sharded=sum(part.elementwise.sharded for part in parts),
+            routed=sum(part.elementwise.routed for part in parts),
             kernel_count=sum(part.elementwise.kernel_count for part in parts),
         ),
     )
@@ -123,10 +125,10 @@ def _mixture(block: Block, hidden_size: int) -> RunAgain | None:
     if not isinstance(mixture, MixtureFeedForward):
         return None
     width = mixture.experts_per_token * mixture.expert_ffn_size + mixture.shared_ffn_size
-    moved = 6 * mixture.experts_per_token * hidden_size + 4 * mixture.expert_count
     part = _part(
         gemms=_ROUTED_PRODUCTS | _SHARED_PRODUCTS,
-        replicated=moved,
+        replicated=4 * mixture.expert_count,
+        routed=routed_elements(mixture, hidden_size),
         sharded=activation_passes(mixture) * width,
         kernels=mixture_kernel_count(block) + activation_kernel_count(mixture),
     )
@@ -177,9 +179,13 @@ def _part(
     gemms: frozenset[str] = frozenset(),
     replicated: int = 0,
     sharded: int = 0,
+    routed: int = 0,
     kernels: int,
 ) -> RunAgain:
     traffic = ElementwiseTraffic(
-        replicated=float(replicated), sharded=float(sharded), kernel_count=kernels
+        replicated=float(replicated),
+        sharded=float(sharded),
+        routed=float(routed),
+        kernel_count=kernels,
     )
     return RunAgain(gemms=gemms, elementwise=traffic)

@@ -70,7 +70,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         divided += NORM_PASSES * sum(_normed_inside(attention))
     if block.cross_attention is not None:
         divided += NORM_PASSES * sum(_normed_inside(block.cross_attention))
-    mixed = 0.0
+    mixed, routed = 0.0, 0
     if block.mixer is not None:
         mixed = mixer_traffic(block.mixer).sharded
     divided += 3 * gate_width(attention)
@@ -78,7 +78,8 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     if isinstance(feed_forward, MixtureFeedForward):
         chosen = feed_forward.experts_per_token
         divided += passes * (chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size)
-        whole += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
+        whole += 4 * feed_forward.expert_count
+        routed = routed_elements(feed_forward, hidden_size)
     elif not isinstance(feed_forward, NoFeedForward):
         divided += passes * feed_forward.ffn_size
     norms, divided_norms = _unfused_norm_elements(block, hidden_size)
@@ -86,6 +87,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         replicated=float(whole) + _later_traffic(block, hidden_size).replicated,
         sharded=float(divided) + mixed,
         kernel_count=_kernel_count(block),
+        routed=float(routed),
         unfused_replicated=float(norms),
         unfused_sharded=float(divided_norms + _unfused_rotary_elements(block.attention)),
         unfused_kernel_count=_unfused_kernel_count(block),
@@ -129,6 +131,14 @@ def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         moved += _LAYER_INPUT_PASSES * block.layer_input_size + 3.0 * hidden_size
         kernels += _LAYER_INPUT_KERNELS
     return replace(traffic, replicated=moved, kernel_count=kernels)
+
+
+def routed_elements(mixture: MixtureFeedForward, hidden_size: int) -> int:
+    """Return what moves a token's row to its experts and back, for each that is chosen.
+
+    Gathered, weighed and scattered, each reads a row and writes one: 6 passes.
+    """
+    return 6 * mixture.experts_per_token * hidden_size
 
 
 def activation_passes(feed_forward: FeedForward) -> int:

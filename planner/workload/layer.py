@@ -198,6 +198,8 @@ class ElementwiseTraffic:
     step of a norm and of rotary as a kernel of its own: `unfused_kernel_count` of all kernels.
     Norms are all of the first, `unfused_norms_sharded` of the second, and
     `unfused_norm_kernel_count` of the kernels.
+    `routed` is what moving rows to routed experts and back takes: of a rank's own tokens, or of all
+    tensor-parallel ranks' tokens where each of them has the others' inside its experts.
     `feed_forward_kernel_count` of them follow attention and routing. `steps` are of plain torch
     alone as well.
     """
@@ -205,6 +207,7 @@ class ElementwiseTraffic:
     replicated: float
     sharded: float
     kernel_count: int
+    routed: float = 0.0
     unfused_replicated: float = 0.0
     unfused_sharded: float = 0.0
     unfused_kernel_count: int = 0

@@ -20,6 +20,8 @@ from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
         ("TP_COMM_OVERLAP=1, LAYER_CUDA_GRAPH=0", False, False),
         ("cuda_graph_impl=transformer_engine, moe_a2a_overlap=True", False, True),
         ("moe_a2a_overlap=False", False, False),
+        ("recipe qwen3_30b_a3b_pretrain_8gpu_gb200_fp8mx_config at tag v0.6.0", True, True),
+        ("recipe qwen3_30b_a3b_pretrain_8gpu_gb200_bf16_config at tag v0.6.0", False, False),
     ],
 )
 def test_notes_name_graphs_of_all_kernels_and_hidden_exchanges(

@@ -102,6 +102,7 @@ def test_a_mixture_runs_again_from_its_router_to_its_sum() -> None:
     assert again is not None
     assert "router" in again.gemms
     assert again.elementwise.sharded == 5 * (2 * 32 + 48)
+    assert (again.elementwise.replicated, again.elementwise.routed) == (4 * 8, 6 * 2 * 64)
     assert (again.tensor_rounds, again.experts) == (1, True)
     alone = run_again_of(block, 64, frozenset({"shared_experts"}))
     assert alone is not None

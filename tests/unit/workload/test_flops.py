@@ -227,7 +227,8 @@ def test_latent_norms_are_whole_on_every_rank():
 
 def test_routing_moves_the_token_s_row_for_every_chosen_expert():
     traffic = elementwise_traffic(Block(attention=GROUPED, feed_forward=MIXTURE), 64)
-    assert traffic.replicated == 14 * 64 + 6 * 2 * 64 + 4 * 4
+    assert traffic.replicated == 14 * 64 + 4 * 4
+    assert traffic.routed == 6 * 2 * 64  # gathered, weighed and scattered
     assert traffic.sharded == 4 * 96 + 5 * (2 * 32 + 48)
 
 
