@@ -16,6 +16,7 @@ from planner.network import Level, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup, Nvme
 from planner.schema.document import document_error, parse_fields
 from planner.schema.job import Job, Precision, Stack
+from planner.schema.model import LatentAttention, ModelGraph
 from planner.units import GIB
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 KIND_LIMIT = 4
 TENSOR_FLOAT_32_RATIO = 0.5  # of bf16's rate: data sheets of A100, H100, B200, MI300X, RTX 4090
+_FUSED_MOST = 128  # elements of a head that cuDNN trains on every device
 _LEAST, _MOST = 1e-12, 1e12  # of the numbers of a profile, in its own units
 
 
@@ -255,6 +257,30 @@ def for_products_of(job: Job, kind: DeviceHardware) -> DeviceHardware:
         peak_flop_per_second={**kind.peak_flop_per_second, Precision.FP32: peak},
         profile=kind.profile.model_copy(update={"gemm": gemm}),
     )
+
+
+def unfused_device(graph: ModelGraph, hardware: ClusterHardware, stack: Stack) -> str | None:
+    """Return the first device on which a stack has no fused attention for a model's heads.
+
+    Latent attention has keys of 192 elements and values of 128. Transformer Engine asks cuDNN for
+    them, since it has flash attention for heads of one size, and cuDNN trains heads of more than
+    128 on Hopper and later alone: elsewhere the scores are written.
+
+    Source: TransformerEngine `pytorch/attention/dot_product_attention/utils.py`
+    (`get_attention_backend`), `common/fused_attn/fused_attn.cpp` (`nvte_get_fused_attn_backend`).
+    """
+    unlike = any(_is_unlike(run.block.attention) for run in graph.runs)
+    if not unlike or stack is not Stack.MEGATRON:
+        return None
+    lacking = (kind.device for kind in hardware.kinds if not kind.profile.fuses_unlike_heads)
+    return next(lacking, None)
+
+
+def _is_unlike(attention: object) -> bool:
+    if not isinstance(attention, LatentAttention):
+        return False
+    key_size = attention.no_position_head_size + attention.rotary_head_size
+    return key_size > _FUSED_MOST and key_size != attention.value_head_size
 
 
 def check_precision(profile: DeviceProfile, job: Job) -> None:

@@ -47,6 +47,8 @@ class DeviceProfile(Part):
     `not_in_hardware` are formats whose rate here is that of the nearest which the device has: an
     upper bound where software emulates them, and nothing where none does (fp8).
     `tensor_float_32` false: products of fp32 do not run on what runs those of bf16 (TF32).
+    `fuses_unlike_heads` false: Transformer Engine has no fused attention there that is trained, of
+    heads whose keys are of more than 128 elements and of another size than their values.
     What may be None is the stack's to say, unless the device differs. `lone_speed_ratio` is how
     fast a device is while its neighbours idle, over its rates here, which are of all at work: more
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
@@ -73,6 +75,7 @@ class DeviceProfile(Part):
     peak_tflop_per_second: dict[Precision, Positive]
     not_in_hardware: tuple[Precision, ...] = ()
     tensor_float_32: bool = True
+    fuses_unlike_heads: bool = True
     gemm: GemmProfile
     attention: AttentionProfile
     kernel_us: NotNegative

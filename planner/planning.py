@@ -207,7 +207,11 @@ def _estimate(request: Request, strategy: Strategy, prediction: Prediction) -> E
 
 def _warnings(request: Request, prediction: Prediction | None = None) -> tuple[str, ...]:
     return answer_warnings(
-        request.cluster.resolved, request.hardware, request.job.resolved, prediction
+        request.model.resolved,
+        request.cluster.resolved,
+        request.hardware,
+        request.job.resolved,
+        prediction=prediction,
     )
 
 

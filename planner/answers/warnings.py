@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.answers.chance_words import percent
-from planner.hardware import ClusterHardware, DeviceHardware
+from planner.hardware import ClusterHardware, DeviceHardware, unfused_device
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job
+from planner.schema.model import ModelGraph
 from planner.schema.plan import Prediction
 
 USUAL_CHANCE = 0.95
@@ -19,7 +20,12 @@ _HOPPERS_GENERATION = 3  # of FlashAttention
 
 
 def answer_warnings(
-    cluster: Cluster, hardware: ClusterHardware, job: Job, prediction: Prediction | None
+    model: ModelGraph,
+    cluster: Cluster,
+    hardware: ClusterHardware,
+    job: Job,
+    *,
+    prediction: Prediction | None,
 ) -> tuple[str, ...]:
     """Return the warnings of an answer for `cluster`; without `prediction`, those of its hardware.
 
@@ -27,7 +33,19 @@ def answer_warnings(
     """
     kinds = [warning for kind in hardware.kinds for warning in _of_kind(kind, job)]
     chance = () if prediction is None else _chance(prediction)
-    return (*chance, *_networks(cluster, hardware), *dict.fromkeys(kinds))
+    kernels = _kernels(model, hardware, job)
+    return (*chance, *_networks(cluster, hardware), *dict.fromkeys(kinds), *kernels)
+
+
+def _kernels(model: ModelGraph, hardware: ClusterHardware, job: Job) -> Iterator[str]:
+    """Yield where no kernel of the stack's fused attention takes the model's heads."""
+    device = unfused_device(model, hardware, job.stack) if job.fused_attention else None
+    if device is not None:
+        yield (
+            f"Transformer Engine trains no fused attention on {device} whose keys are wider than "
+            "its values, as this model's are: unless yours does, steps take longer and scores are "
+            "kept; set fused_attention false"
+        )
 
 
 def _chance(prediction: Prediction) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.cost.step import predict_simulated
-from planner.hardware import ClusterHardware, cluster_hardware
+from planner.hardware import ClusterHardware, cluster_hardware, unfused_device
 from planner.requests.resolution import PARAMETER_COUNT_LIMIT
 from planner.schema.calibration import CalibrationProfile
 from planner.schema.cluster import Cluster
@@ -99,6 +99,9 @@ def _read_as(
     networks = hardware_of(run, cluster, of_machine)
     (kind,) = networks[0].kinds
     graph, of_graph = graph_of(run, program)
+    if run.attention_kernel is None and unfused_device(graph, networks[0], stack) is not None:
+        job = job.model_copy(update={"fused_attention": False})
+        of_machine.append(Assumption.ATTENTION_UNFUSED_HEADS)
     layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
     changes = {

@@ -37,6 +37,9 @@ class Assumption(StrEnum):
 
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
     ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, as the framework's default is"
+    ATTENTION_UNFUSED_HEADS = (
+        "attention not stated: not fused, as Transformer Engine cannot on the device"
+    )
     ATTENTION_NOT_ASKED_FOR = (
         "attention's kernel not stated: its softmax alone is fused, unless the program is asked"
     )

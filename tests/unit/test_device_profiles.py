@@ -193,3 +193,11 @@ def test_devices_have_tf32_where_bf16_has_hardware_and_their_profile_does_not_de
     name: str, *, has: bool
 ) -> None:
     assert device_profile(name).has_tensor_float_32 is has
+
+
+def test_cards_before_hopper_fuse_no_heads_of_two_sizes() -> None:
+    """Those of Volta, Turing, Ampere and Ada, whatever they are sold as."""
+    earlier = ("v100", "t4", "titan", "a1", "a30", "a40", "a800", "rtx-3", "rtx-a", "l4", "l20")
+    earlier += ("rtx-4", "rtx-6000-ada")
+    for profile in PROFILES:
+        assert profile.fuses_unlike_heads is not profile.device.startswith(earlier), profile.device

@@ -6,10 +6,12 @@ import pytest
 
 from planner.answers.warnings import answer_warnings
 from planner.hardware import cluster_hardware
+from planner.importers.models import read_model
 from planner.planning import estimate, plan
 from planner.requests.resolution import model_document, resolved_cluster
 from planner.schema.cluster import Cluster
 from planner.schema.job import Calibration
+from planner.schema.model import ModelGraph
 from planner.schema.plan import Infeasible, Plan, Prediction
 from planner.schema.strategy import Strategy
 from tests.builders import a_job, a_model, a_prediction
@@ -17,12 +19,18 @@ from tests.learnt_runs import a_learnt_run
 
 
 def warnings_of(
-    cluster: Cluster | str, *, prediction: Prediction | None = None, **job: object
+    cluster: Cluster | str,
+    *,
+    prediction: Prediction | None = None,
+    model: ModelGraph | None = None,
+    **job: object,
 ) -> tuple[str, ...]:
     """Return the warnings of a job on a cluster, or on what a short form stands for."""
     if isinstance(cluster, str):
         cluster = resolved_cluster(cluster).resolved
-    return answer_warnings(cluster, cluster_hardware(cluster), a_job(**job), prediction)
+    graph = a_model() if model is None else model
+    hardware, own = cluster_hardware(cluster), a_job(**job)
+    return answer_warnings(graph, cluster, hardware, own, prediction=prediction)
 
 
 def test_one_node_of_a_device_that_was_measured_has_none() -> None:
@@ -70,6 +78,20 @@ def test_a_generation_of_attention_that_does_not_run_there_is_said() -> None:
     )
     assert warnings_of("8xh200-sxm5-141gb", flash_attention_generation=3) == ()
     assert warnings_of("8xa100-sxm4-80gb", flash_attention_generation=2) == ()
+
+
+def test_heads_that_no_fused_attention_takes_are_said() -> None:
+    """Keys of 192 and values of 128 before Hopper, under the stack that has Transformer Engine."""
+    latent = read_model("deepseek-v3")[1]
+    (warning,) = warnings_of("8xa100-sxm4-80gb", model=latent, stack="megatron")
+
+    assert "no fused attention on a100-sxm4-80gb whose keys are wider" in warning
+    assert warning.endswith("set fused_attention false")
+    written = {"stack": "megatron", "fused_attention": False}
+    assert warnings_of("8xa100-sxm4-80gb", model=latent, **written) == ()
+    assert warnings_of("8xa100-sxm4-80gb", model=latent) == ()
+    assert warnings_of("8xh100-sxm5-80gb", model=latent, stack="megatron") == ()
+    assert warnings_of("8xa100-sxm4-80gb", stack="megatron") == ()
 
 
 @pytest.mark.parametrize(("chance", "said"), [(0.95, 0), (0.9499, 1), (0.1, 1)])

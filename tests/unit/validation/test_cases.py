@@ -285,6 +285,27 @@ def test_virtual_stages_of_a_layer_each_leave_no_rank_waiting_for_a_longer_one()
     assert paces[0] < paces[1]
 
 
+@pytest.mark.parametrize(
+    ("changes", "fused"),
+    [
+        ({"gpu": "A100-SXM"}, False),
+        ({"gpu": "A100-SXM", "flash_attention": True}, False),
+        ({"gpu": "A100-SXM", "attention_kernel": "flash2"}, True),
+        ({"gpu": "A100-SXM", "framework": "torchtitan"}, True),
+        ({"gpu": "H100-SXM"}, True),
+        ({"gpu": "A100-SXM", "attention_kind": "gqa"}, True),
+    ],
+)
+def test_transformer_engine_fuses_latent_attention_on_hopper_and_later(
+    changes: dict[str, Any], fused: bool
+) -> None:
+    """Its keys are of 192 elements and its values of 128."""
+    latent = {"model": "deepseek-v2-lite", "layers": 4, "heads": 16, "attention_kind": "mla"}
+    case = the_case(MIXTURE, **{**latent, **changes})
+    assert case.job.fused_attention is fused
+    assert (Assumption.ATTENTION_UNFUSED_HEADS in case.assumptions) is not fused
+
+
 def test_selective_recomputation_of_megatron_is_none_of_ours_where_attention_is_fused() -> None:
     """It recomputes the attention core, as flash attention always does."""
     stated = {"recompute": "selective", "recompute_detail": "core attention only"}
