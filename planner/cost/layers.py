@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from planner.cost.activations import activation_bytes, all_bytes, gradient_rows_bytes
-from planner.cost.adapters import unpacked_bytes, with_adapters
+from planner.cost.adapters import frozen, unpacked_bytes, with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Booleans, Choices, Floats, Integers
 from planner.cost.layer_costs import (
@@ -142,14 +142,25 @@ def layer_bytes(
 
 
 def local_states(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
-    """Return the layer's parameters on one device, with copies and adapters."""
+    """Return the layer's parameters on one device, with copies and adapters.
+
+    DTensor splits no embedding's gradient by rows of its table: where sequence parallelism splits
+    what comes in, each rank's is a part of the sum, of all rows, until it is reduced.
+    Source: torch `distributed/tensor/_ops/_embedding_ops.py` (`embedding_dense_backward_strategy`),
+    `distributed/fsdp/_fully_shard/_fsdp_param.py` (`_get_grad_inner_tensor`). Ignored: the time to
+    scatter it over tensor-parallel ranks, once it is reduced.
+    """
     parameters = local_parameters(layer.parameters, setting)
     own = LocalParameters(
         dense=parameters.dense + extras.copied_parameters,
         expert=parameters.expert,
         dense_gathered_bytes=1.0 if setting.job.gathered_in_8_bits and not extras.is_end else None,
     )
-    return with_adapters(layer, own, setting)
+    held = with_adapters(layer, own, setting)
+    if layer.name != "embedding" or frozen(layer, setting.job):
+        return held
+    others = (1.0 - 1.0 / setting.tensor) * layer.parameters.sharded
+    return replace(held, unsplit=np.where(setting.copies_rows, others, 0.0))
 
 
 def _seconds(

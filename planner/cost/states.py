@@ -28,6 +28,8 @@ class LocalParameters:
     `frozen` are those of them that are not trained, each stored in `element_bytes` of their own,
     and in `undivided_bytes` beside that no rank shards, gathers or offloads. `dense_gathered_bytes`
     are those of a trained dense parameter as it is gathered, where not as it is computed with.
+    `unsplit` are gradients beside those of its own parameters, of all that tensor parallelism
+    splits: [configurations, 1].
     """
 
     dense: Floats
@@ -36,6 +38,7 @@ class LocalParameters:
     element_bytes: float = 0.0
     undivided_bytes: float = 0.0
     dense_gathered_bytes: float | None = None
+    unsplit: Floats | None = None
 
     def total(self) -> Floats:
         """Return dense and expert parameters together."""
@@ -45,9 +48,17 @@ class LocalParameters:
         """Return those that have gradients and optimizer states."""
         if self.frozen is None:
             return self
-        return LocalParameters(
-            dense=self.dense - self.frozen.dense, expert=self.expert - self.frozen.expert
+        return replace(
+            self,
+            dense=self.dense - self.frozen.dense,
+            expert=self.expert - self.frozen.expert,
+            frozen=None,
         )
+
+    def made(self) -> Floats:
+        """Return how many gradients backward makes."""
+        whole = self.trained().total()
+        return whole if self.unsplit is None else whole + self.unsplit
 
     def gathered_bytes(self, element_bytes: float) -> tuple[Floats, Floats]:
         """Return the bytes of dense and of expert parameters as they are gathered, whole.
@@ -71,6 +82,7 @@ class LocalParameters:
             dense=self.dense[rows],
             expert=self.expert[rows],
             frozen=None if self.frozen is None else self.frozen.of_rows(rows),
+            unsplit=None if self.unsplit is None else self.unsplit[rows],
         )
 
 
@@ -131,14 +143,16 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     """Return what the states of one layer take on device and host."""
     trained = local.trained()
     shard = sharded_parameters(trained, setting)
-    whole = trained.total()
-    parameters, gradients = _parameters_and_gradients(whole, shard, choices, setting)
+    whole, made = trained.total(), local.made()
+    parameters, gradients = _parameters_and_gradients(
+        whole, shard, made, choices=choices, setting=setting
+    )
     gathered, undivided = sum(local.gathered_bytes(setting.compute_bytes)), np.zeros_like(whole)
     parameters = parameters - _narrower_bytes(local, choices, setting)
     if local.frozen is not None:
         parameters = parameters + _frozen_bytes(local.frozen, choices, setting)
         undivided = local.frozen.undivided_bytes * local.frozen.total()
-    unreduced = _unreduced_bytes(whole, choices, setting)
+    unreduced = _unreduced_bytes(whole, made, choices, setting)
     if setting.job.steps_in_backward:
         held_no_longer = np.where(setting.micro_batch_count == 1.0, gradients, 0.0)
         unreduced, gradients = unreduced + held_no_longer, gradients - held_no_longer
@@ -160,7 +174,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         gradients=gradients,
         optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
         gathered=np.where(choices.zero_stage == 3, gathered, 0.0),
-        made=np.where(choices.zero_stage >= 2, setting.compute_bytes * whole, 0.0),
+        made=np.where(choices.zero_stage >= 2, setting.compute_bytes * made, 0.0),
         unreduced=unreduced,
         host=hosted,
     )
@@ -181,19 +195,21 @@ def _narrower_bytes(local: LocalParameters, choices: Choices, setting: Setting) 
 
 
 def _parameters_and_gradients(
-    whole: Floats, shard: Floats, choices: Choices, setting: Setting
+    whole: Floats, shard: Floats, made: Floats, *, choices: Choices, setting: Setting
 ) -> tuple[Floats, Floats]:
     """Return the bytes of parameters and gradients, by the stack's table for the precision."""
     states, precision = setting.stack.model_states, setting.job.precision
     if setting.narrow_states:
         zero = choices.zero_stage
-        return 2.0 * np.where(zero == 3, shard, whole), 2.0 * np.where(zero >= 2, shard, whole)
+        return 2.0 * np.where(zero == 3, shard, whole), 2.0 * np.where(zero >= 2, shard, made)
     if precision is Precision.FP32:
-        return _by_table(states.full, whole, shard, choices=choices, setting=setting)
-    usual = _by_table(states.mixed, whole, shard, choices=choices, setting=setting)
+        return _by_table(states.full, whole, shard, made, choices=choices, setting=setting)
+    usual = _by_table(states.mixed, whole, shard, made, choices=choices, setting=setting)
     if states.pipelined_bfloat16 is None or precision is Precision.FP16:
         return usual
-    pipelined = _by_table(states.pipelined_bfloat16, whole, shard, choices=choices, setting=setting)
+    pipelined = _by_table(
+        states.pipelined_bfloat16, whole, shard, made, choices=choices, setting=setting
+    )
     several = setting.pipeline > 1.0
     return np.where(several, pipelined[0], usual[0]), np.where(several, pipelined[1], usual[1])
 
@@ -202,16 +218,17 @@ def _by_table(
     stages: tuple[StateBytes, ...],
     whole: Floats,
     shard: Floats,
+    made: Floats,
     *,
     choices: Choices,
     setting: Setting,
 ) -> tuple[Floats, Floats]:
     parameters = _by_stage(choices, [s.parameters for s in stages], whole, shard)
-    gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
+    gradients = _by_stage(choices, [s.gradients for s in stages], made, shard)
     accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
     accumulated = accumulated * (setting.reduce_bytes / setting.stack.reduce_bytes_per_gradient)
     several = setting.micro_batch_count > 1.0
-    gradients = np.maximum(gradients, np.where(several, accumulated * whole, 0.0))
+    gradients = np.maximum(gradients, np.where(several, accumulated * made, 0.0))
     if setting.narrow_gradients:
         gradients = gradients / 2.0
     return parameters, gradients
@@ -224,13 +241,13 @@ def _by_stage(
     return per_choice[:, 0] * whole + per_choice[:, 1] * shard
 
 
-def _unreduced_bytes(whole: Floats, choices: Choices, setting: Setting) -> Floats:
+def _unreduced_bytes(whole: Floats, made: Floats, choices: Choices, setting: Setting) -> Floats:
     """Return the bytes of one layer's gradients while they are reduced.
 
     Stages 2 and 3 hold them in the compute type and in the type they are reduced in; stage 1
     reduces from a copy of what it accumulated, where it has no buffer to reduce in.
     """
-    both = (setting.compute_bytes + setting.reduce_bytes) * whole
+    both = setting.compute_bytes * made + setting.reduce_bytes * whole
     zero = choices.zero_stage
     copied = 0.0 if setting.stack.gradient_buffers else setting.reduce_bytes * whole
     return np.where(zero >= 2, both, 0.0) + np.where(zero == 1, copied, 0.0)

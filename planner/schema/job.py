@@ -454,8 +454,8 @@ class Job(Document):
     they feed and follow, in pieces (torch's asynchronous tensor parallelism, Megatron's
     `--tp-comm-overlap`); false: none of them does; without it, as the stack usually has it.
     `copied_rows`: under sequence parallelism rows are copied once more where they are gathered or
-    scattered, as by DTensors of [batch, sequence, hidden], and not where the sequence comes first;
-    without it, as the stack has it.
+    scattered, as by DTensors of [batch, sequence, hidden], whose embeddings have gradients of all
+    rows on every rank, and not where the sequence comes first; without it, as the stack has it.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     `copies_in_8_bits`: weights are held and gathered in 16 bits beside copies in 8, one for either
     order that products read, as Transformer Engine keeps them where parameters have 16 bits
