@@ -151,7 +151,8 @@ def estimate(
     if isinstance(whole, InputError):
         raise whole
     prediction = predict_simulated(request.workload, request.hardware, request.job.resolved, whole)
-    return _estimate(request, whole, prediction)
+    found = _estimate(request, whole, prediction)
+    return found.model_copy(update={"warnings": (*found.warnings, *_idle(request, whole))})
 
 
 def estimates(
@@ -215,6 +216,14 @@ def _warnings(request: Request, prediction: Prediction | None = None) -> tuple[s
     )
 
 
+def _idle(request: Request, strategy: Strategy) -> tuple[str, ...]:
+    """Return what the job states that changes nothing of the strategy's price."""
+    from planner.answers.idle_fields import idle_words  # noqa: PLC0415
+
+    job = request.job.resolved
+    return tuple(idle_words(request.workload, request.hardware, job, strategy))
+
+
 def request_id(request: Request) -> str:
     """Return the plan's name: the same request under the same version has the same."""
     parts = (
@@ -241,7 +250,7 @@ def _plan(settled: Settled, *, name: str) -> Plan:
         prediction=settled.prediction,
         certificate=found.certificate,
         explanation=explanation(request, found, settled.prediction),
-        warnings=_warnings(request, settled.prediction),
+        warnings=(*_warnings(request, settled.prediction), *_idle(request, found.strategy)),
         planner_version=planner_version(),
     )
     verify(planned)

@@ -1,7 +1,8 @@
 """Warnings: what makes an answer less sure than its numbers look, said in every answer.
 
 An assumption says what was filled in for a field that was left open. A warning says that a number
-rests on something that nobody has measured or stated, or that the plan runs at a limit.
+rests on something that nobody has measured or stated, or that the plan runs at a limit. Fields of a
+job that count for nothing in a plan are warned of beside these (`idle_fields`).
 """
 
 from __future__ import annotations
