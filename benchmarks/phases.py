@@ -28,7 +28,7 @@ STEPS = {
     "planner.ilp.cut_point_graph:Cutter.is_never": "cuts of certain loads",
     "planner.ilp.stage_knapsack:least_cost_within": "packings",
     "planner.ilp.milp:optimise": "programs",
-    "planner.ilp.simplest:simplest": "the simplest plan",
+    "planner.requests.simplest_plan:simplest": "the simplest plan",
     "planner.cost.simulation:simulated_step": "simulations",
     "planner.cost.arrangement:arranged": "blocks moved to wait less",
     "planner.ilp.feasibility:fitted": "whether anything fits",

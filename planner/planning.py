@@ -38,7 +38,6 @@ from planner.version import planner_version
 if TYPE_CHECKING:
     from planner.answers.finalists import Settled
     from planner.cost.configuration import Configuration
-    from planner.ilp.milp import SolverName
     from planner.ilp.problem import NotFound, Shortfall
     from planner.ilp.search import ProgressCallback
     from planner.requests.inquiry import Inquiry
@@ -64,7 +63,6 @@ def plan(
     job: Job,
     *,
     on_progress: ProgressCallback | None = None,
-    solver: SolverName | None = None,
 ) -> Plan | Infeasible:
     """Return the best plan of the job's space with its certificate, or what would make one fit.
 
@@ -76,7 +74,7 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
-    answer = _answer(model, cluster, job, on_progress=on_progress, solver=solver)
+    answer = _answer(model, cluster, job, on_progress=on_progress)
     return answer if isinstance(answer, Infeasible) else answer[0]
 
 
@@ -86,7 +84,6 @@ def plan_with_record(
     job: Job,
     *,
     on_progress: ProgressCallback | None = None,
-    solver: SolverName | None = None,
 ) -> tuple[Plan, BoundRecord] | Infeasible:
     """Return the same with what `planner.proof.bound_record` evaluates the plan's lower bound by.
 
@@ -101,7 +98,7 @@ def plan_with_record(
     from planner.proof.bound_record import check_recordable, recorded  # noqa: PLC0415
 
     check_recordable(job)
-    answer = _answer(model, cluster, job, on_progress=on_progress, solver=solver)
+    answer = _answer(model, cluster, job, on_progress=on_progress)
     if isinstance(answer, Infeasible):
         return answer
     planned, engines = answer
@@ -114,7 +111,6 @@ def _answer(
     job: Job,
     *,
     on_progress: ProgressCallback | None,
-    solver: SolverName | None,
 ) -> tuple[Plan, Mapping[Configuration, BoundEngine]] | Infeasible:
     """Return the best plan, and the engines that bounded some configurations."""
     from planner.answers.finalists import settled  # noqa: PLC0415  (see the module's docstring)
@@ -126,7 +122,6 @@ def _answer(
     inquiry = Inquiry.within(
         _ASKED_SHARE_RATIO * job.limits.solver_seconds,
         share_ratio=1.0,
-        solver=solver,
         on_progress=on_progress,
     )
     result = attained(request, inquiry=inquiry)

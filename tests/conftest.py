@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from planner.ilp import milp as solver
 from tests.requirements import skipped_lines
 
-# HiGHS and CBC know the clock on the wall alone, so the module that calls them keeps to it.
+# HiGHS knows the clock on the wall alone, so the module that calls them keeps to it.
 solver.time = SimpleNamespace(perf_counter=time.perf_counter)
 time.perf_counter = time.process_time
 

@@ -25,7 +25,6 @@ REMEDIES: Mapping[str, str] = {
     "this machine has a driver": "a machine without an NVIDIA driver",
     "no package ": "make test installs it",
     "tensorboard is not installed": "pip install tensorboard",
-    "one solver alone is installed": "make test installs both",
     "the executor's tests need torch": "make test installs it",
     "the extra dask is not installed": "make test installs it",
     "one core alone can be used here": "a machine with two cores",

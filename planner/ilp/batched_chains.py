@@ -24,7 +24,6 @@ P1. Alone: each rank's phi with its least blocks at the cheapest kind's price.
 P2. Counted: at level W a rank holds n_g(W) blocks at most, if all were of the cheapest kind; the
     least W at which that is room for all blocks, a whole number on each rank. Below that W, it is
     no less than the least phi_g(n_g(W) + 1): from one such number to the next it is reached.
-    The same holds of the blocks of one kind at their own price, if the others cost nothing.
 P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
     W >= sum_g y_g offset_g + sum_k L_k min_g (y_g price[k, g]) at any one grid point of each group.
 P4. Sum: by duality, for any alpha and beta >= 0 with alpha_k + beta_g <= price[k, g], the sum of
@@ -441,7 +440,7 @@ class Pools:
         if not self._is_flat:
             pooled = np.maximum(pooled, self._pooled_level(np.zeros_like(self.size)))
         alone = np.where(self._used, self._alone(), -np.inf).max(axis=0)
-        counted = self._counted_level(np.maximum(pooled, alone))
+        counted = self._risen(np.maximum(pooled, alone))
         if self._is_flat:
             return counted
         within = self._pooled_level(self._within(self.rooms(counted)))
@@ -533,26 +532,8 @@ class Pools:
         alone: Floats = (self.offset + self.least * self._cheapest).max(axis=0)
         return alone
 
-    def _counted_level(self, level: Floats) -> Floats:
-        """Return P2 or a level below it, but no less than a `level` known to be reached, [rows]."""
-        found = self._risen(level)
-        if len(self.prices) > 1:
-            for kind in range(len(self.prices)):
-                found = self._of_kind(kind)._risen(found)  # noqa: SLF001
-        return found
-
-    def _of_kind(self, kind: int) -> Pools:
-        """Return the pools of the blocks of one kind alone, of which a rank may hold none."""
-        return Pools(
-            prices=self.prices[kind : kind + 1],
-            offset=self.offset,
-            counts=self.counts[kind : kind + 1],
-            size=self.size,
-            least=np.zeros_like(self.least),
-        )
-
     def _risen(self, level: Floats) -> Floats:
-        """Return the level at which there is room for all blocks, from one that is reached on."""
+        """Return P2 or a level below it, but no less than a `level` known to be reached, [rows]."""
         found = level.copy()
         rows, left = np.arange(len(level)), self
         for _ in range(LEVEL_RISES):

@@ -1,7 +1,5 @@
 """Branch and bound: one configuration solved to the end on its ranks' loads.
 
-Rank loads: what every rank may hold, with bounds of what it costs, and which go together.
-
 Tightening: what the ways that ranks have together leave of their loads, and of V and U.
 
 The largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways, and
@@ -9,13 +7,10 @@ its fills no less than their least sum: dynamic programming over the ranks, each
 bounds. What is then left for one of them beside the others may be less than some loads need, and
 without these the maxima may be larger.
 
-Regions: sets of plans that branching looks into, and how they are split.
-
 Nearby: the patterns of ranks that plans below a limit may have, given a bound of each.
 
 A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the
-weights of a decomposition, is beyond the bound of every plan that has it. Under each largest
-transient the price of memory is another, and so are the patterns near the least.
+weights of a decomposition, is beyond the bound of every plan that has it.
 
 Sweep: the best plan of a configuration from the patterns of its ranks, exactly.
 
@@ -31,8 +26,6 @@ into next. Where the patterns near a bound are few they are enumerated (Nearby) 
 together (Sweep), which settles any set. Elsewhere it is split: by the load of a rank, or by the
 largest pace or end once all loads are certain. The packings that set a bound are plans as well, and
 most of the good ones are found so.
-
-Settling: one configuration's best plan below a cutoff, with proof, by branching on its ranks.
 """
 
 from __future__ import annotations
@@ -54,7 +47,6 @@ from planner.ilp.cut_point_graph import (
     best_loads,
     different,
     edge_kind_count,
-    edged_moves_by_chunks,
     least_maximum,
     least_sums,
     loads_with_edges,
@@ -85,7 +77,6 @@ from planner.ilp.settings import (
     LOADS_BRANCHED,
     LOADS_LISTED,
     PACKING_ROUNDS,
-    PACKING_SLACK_OPEN,
     PLANE_ROUNDS,
     REGION_REACH_FIRST,
     REGION_WIDTH_LEAST,
@@ -203,34 +194,6 @@ def linked(
     return _linked(below, steps)
 
 
-def linked_with_edges(
-    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
-) -> Linked | None:
-    """Return the same where ranks hold several parts and cuts differ by place.
-
-    `ranks` are priced with every cut where it adds the least; what ways along the chain lead to is
-    priced with its edges.
-
-    Raises:
-        TooManyError: if there are too many.
-    """
-    below = _below(reduced, ranks, limit)
-    if not all(own.loads for own in below):
-        return None
-    found = edged_moves_by_chunks(instance, reduced.windows, [own.loads for own in below])
-    if found is None:
-        raise TooManyError
-    moves, loads = _used(*found)
-    if not all(loads):
-        return None
-    if sum(map(len, loads)) > LOADS_BRANCHED:
-        raise TooManyError
-    edged = ranks_of(instance, reduced, loads)
-    kept = [_is_below(reduced, own, limit) for own in edged]
-    steps = steps_along(with_loads(moves, kept))
-    return None if steps is None else _linked(edged, steps)
-
-
 def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
     """Return the ways with loads that are kept, [loads] by rank; None where there is none."""
     if all(mask.all() for mask in masks):
@@ -238,21 +201,6 @@ def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
     moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.steps]
     steps = steps_along(with_loads(moves, masks))
     return None if steps is None else _linked(left.ranks, steps)
-
-
-def _used(
-    moves: Sequence[Moves], loads: Sequence[Sequence[Load]]
-) -> tuple[list[Moves], list[list[Load]]]:
-    """Return moves on a whole way with the loads that these have."""
-    steps = steps_along(moves)
-    if steps is None:
-        return [], [[]]
-    kept, held = [], []
-    for step, own in zip(steps, loads, strict=True):
-        places, load = different(step.load)
-        kept.append(Moves(before=step.before, after=step.after, load=load))
-        held.append([own[place] for place in places.tolist()])
-    return kept, held
 
 
 def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
@@ -557,8 +505,6 @@ def patterns_of(
         counts = np.zeros((len(sets.rows), len(columns.kind)), dtype=np.int64)
         counts[:, at.columns] = sets.counts(np.arange(len(sets.rows)))
         keeps = (counts @ columns.memory <= at.room) & (counts @ columns.host <= rank.rank.host)
-        worth = rank.rank.host_worth
-        keeps &= counts @ columns.device(worth) <= at.room - worth * rank.rank.host
         keeps &= (counts @ rank.rank.outline.limited.T <= rank.ceilings).all(axis=1)
         counts = counts[keeps]
         counts = counts[undominated_columns(measures @ counts.T)]
@@ -692,7 +638,6 @@ class Branching:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     unsettled: float = float("inf")
     cutter: Cutter = field(init=False)
-    _dived: set[tuple[int, ...]] = field(default_factory=set)
     _effort: Effort = field(default_factory=Effort)
     _found: Assignment | None = None
 
@@ -821,7 +766,6 @@ class Branching:
         While many loads are open they are not all packed, nor to the end.
         """
         effort, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
-        slack_ratio = PACKING_SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -842,9 +786,7 @@ class Branching:
             for r, load in vague:
                 slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
                 upper = float(bounded.tables[r][load]) + slack
-                packing = bounded.ranks[r].packing(
-                    load, upper=upper, effort=effort, slack_ratio=slack_ratio
-                )
+                packing = bounded.ranks[r].packing(load, upper=upper, effort=effort)
                 tables[r][load] = max(tables[r][load], packing.lower)
                 exact[r][load] = bounded.ranks[r].divided(load)
                 if packing.counts is not None:
@@ -878,16 +820,14 @@ class Branching:
         if cuts is None:
             return False
         width = sum(len(kind.choice) for kind in instance.kinds)
-        edges = edge_kind_count(instance)
-        every = np.zeros((len(path), width + edges), dtype=np.int64)
+        every = np.zeros((len(path), width + edge_kind_count(instance)), dtype=np.int64)
         for row, rank, own in zip(every, self.decomposition.ranks, counts, strict=True):
             row[rank.places] = own
         ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
         counts_by_kind = tuple(np.split(every[:, :width], ends, axis=1))
         assignment = Assignment(counts=counts_by_kind, cuts=cuts)
-        origin = instance.origin or instance
-        evaluation = evaluate(origin, assignment)
-        if not fits(origin, evaluation):
+        evaluation = evaluate(instance, assignment)
+        if not fits(instance, evaluation):
             return False
         if evaluation.step_seconds < self.limit:
             self.limit, self._found = evaluation.step_seconds, assignment
@@ -918,26 +858,9 @@ class Branching:
         counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
         return self._take(path, counts)
 
-    def _dive(self, region: Region, path: Sequence[int]) -> None:
-        """Look for a plan whose ranks hold the loads that set a bound, unless that was done."""
-        if region.is_certain() or tuple(path) in self._dived:
-            return
-        self._dived.add(tuple(path))
-        only = [np.zeros(len(mask), dtype=bool) for mask in region.allowed]
-        for mask, load in zip(only, path, strict=True):
-            mask[load] = True
-        certain = replace(region, allowed=tuple(only), packed=None).narrowed(
-            self.decomposition.steps, self.floors, fill_sum=self.fill_sum, limit=self.limit
-        )
-        is_empty = certain.box.is_empty() or not all(mask.any() for mask in certain.allowed)
-        if not is_empty and not self.cutter.is_never(self._held(path)):
-            self._effort.spend(UNITS_PER_LOOK)
-            self._bounded(certain)
-
     def _split(self, region: Region, packed: Packed) -> None:
         """Put the parts of a region back; what cannot be split is left unsettled."""
         path = self.decomposition.best(packed.bounded)
-        self._dive(region, path)
         repeats = self.decomposition.instance.repeat_count
         parts = split(
             region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
@@ -956,11 +879,15 @@ def branching_of(
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
-    None where ranks may hold too many different loads.
+    Where cuts differ by place and ranks hold several parts, each is at the least that it adds: the
+    step of the best plan is a bound then, and not the plan's. None where ranks may hold too many
+    different loads.
     """
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds, cuts=cuts)
     if reduced is None:
         return nothing(instance, cutoff_seconds)
+    if instance.extras is not None and not instance.is_in_order:
+        instance = placed(instance, everywhere(instance))
     try:
         left = _linked_loads(instance, reduced, limit=cutoff_seconds * (1.0 + ROUNDING))
     except TooManyError:
@@ -968,17 +895,6 @@ def branching_of(
     if left is None:
         return nothing(instance, cutoff_seconds)
     return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds)
-
-
-def relaxed_branching_of(instance: Instance, *, cutoff_seconds: float) -> Branching | None:
-    """Return the same with every cut at the least that it adds anywhere, if cuts differ by place.
-
-    There are fewer loads without edges. The step of its best plan is a bound, and not the plan's.
-    """
-    if instance.extras is None:
-        return None
-    alike = placed(instance, everywhere(instance))
-    return branching_of(alike, cutoff_seconds=cutoff_seconds)
 
 
 def _linked_loads(instance: Instance, reduced: Reduction, *, limit: float) -> Linked | None:
@@ -992,11 +908,7 @@ def _linked_loads(instance: Instance, reduced: Reduction, *, limit: float) -> Li
         raise TooManyError
     if not all(loads):
         return None
-    is_edged = instance.extras is not None and not instance.is_in_order
-    cheapest = placed(instance, everywhere(instance)) if is_edged else instance
-    ranks = ranks_of(cheapest, reduced, loads)
-    link = linked_with_edges if is_edged else linked
-    return link(instance, reduced, ranks, limit=limit)
+    return linked(instance, reduced, ranks_of(instance, reduced, loads), limit=limit)
 
 
 def branching_on(
@@ -1026,14 +938,13 @@ def branching_on(
 
 def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:
     """Return what ranks may hold in plans with no rho t + u above `most`."""
-    held = held_of(instance, reduced.windows, most=LOADS_LISTED)
+    held, cuts = held_of(instance, reduced.windows, most=LOADS_LISTED), reduced.windows.cuts
     loads = None if held is None else loads_in_band(instance, held, most=most)
     if loads is None or sum(map(len, loads)) > LOADS_BRANCHED:
         return None
-    cuts = reduced.windows.cuts
-    if instance.extras is None or not instance.is_in_order:
+    if instance.extras is None or cuts is None:
         return loads
-    return None if cuts is None else loads_with_edges(instance, cuts, loads, most=LOADS_BRANCHED)
+    return loads_with_edges(instance, cuts, loads, most=LOADS_BRANCHED)
 
 
 def nothing(instance: Instance, cutoff_seconds: float) -> Branching:

@@ -51,7 +51,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         configurations_branched=len(state.branched),
         configurations_programmed=len(state.programmed),
         milp_count=state.milp_count,
-        solver=state.solver.value,
+        solver="HiGHS",
         solve_seconds=time.perf_counter() - state.started,
         not_searched=state.space.listed.not_searched,
     )

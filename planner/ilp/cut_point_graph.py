@@ -1,33 +1,18 @@
 """Cut point graph: which loads follow one another along the chain of layers.
 
-Edges: what the cuts at the ends of a rank's parts cost it, where that differs by place.
+Edges: what the cuts at the ends of a rank's part cost it, where that differs by place.
 
-A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). A part of
-the chain between two cuts then has an edge of each beside its layers: a layer with one choice,
-whose kind is what the edge adds. To knapsacks, patterns and bounds an edge is a layer like any
-other. A load with its edges ends with two more numbers for each part of the rank, the edge where it
-begins and the one where it ends: 1 + the class of the block before the cut, 0 where the chain
-itself begins or ends.
-
-Reading: what follows the places of a chain, for places that are interchangeable.
-
-Two places are of one class if the same kinds of layers follow them, and cuts there cost the same.
-A chain of period P after o odd blocks has about o + P classes.
-
-Edge codes: what a rank of several parts holds as one number, its load and the edges of these.
-
-Edges are those of Edges: 1 + the class of the block before a cut, 0 where there is no
-cut or both of its sides are on one rank.
+A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). Where each
+rank holds one part of the chain, it has an edge at either end beside its layers: a layer with one
+choice, whose kind is what the edge adds. To knapsacks, patterns and bounds an edge is a layer like
+any other. A load with its edges ends with two more numbers, the edge where the part begins and the
+one where it ends: 1 + the class of the block before the cut, 0 at the chain's own ends. Where ranks
+hold several parts, every cut is priced at the least that it adds anywhere.
 
 Moves: how the loads of one rank lead from what the ranks before it hold to what they all hold.
 
 A state is what the first ranks hold together: a number of blocks where only that matters, the place
 of a cut where ranks follow one another along the chain, layers of every kind otherwise.
-
-Walk: from rank to rank along all ways to cut a chain, where ranks hold several parts of it.
-
-Chunks says what a state is. A state is left behind as soon as the other ranks cannot
-hold what it leaves, by the number of layers of each kind, by their least omega or by their bytes.
 
 Chunks: which loads ranks can have one after another where each holds several parts of the chain.
 
@@ -35,7 +20,9 @@ Virtual stages come in turns (0 1 2 0 1 2) or in a V (0 1 2 2 1 0). Sums of load
 the parts lie: ranks could take the heavy layers of one kind only, though kinds alternate. Here a
 state is what the first ranks hold together and where their parts end, the latter as a class: two
 places of one class are followed by the same kinds of layers, and so are interchangeable once it is
-known how many layers are left. A chain of period P after o odd blocks has o + P classes.
+known how many layers are left. A chain of period P after o odd blocks has o + P classes. A state is
+left behind as soon as the other ranks cannot hold what it leaves, by the number of layers of each
+kind, by their least omega or by their bytes.
 
 In turns, the class that each part but the first begins in is guessed at the first rank; a guess
 holds if the part before it ends in that class. Lengths add up to the chain's, so that what is put
@@ -47,18 +34,14 @@ Segments: the same where classes are too many to guess, for models of several pa
 Parts that share no kind of layers (encoder and decoder, tower and decoder) end in some virtual
 stage each. Those are guessed; sums of loads then keep apart what goes before and behind.
 
-Transitions: which loads ranks can have one after another, for dynamic programming over ranks.
-
-Of all moves (Moves, Chunks) those are kept that lie on a whole way.
-
-Cutting: where the chain is cut so that every rank holds a given load.
+Transitions: of all moves those that lie on a whole way, for dynamic programming over ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement, pairwise, product
+from itertools import combinations_with_replacement, product
 from math import comb, prod
 from typing import Any
 
@@ -85,7 +68,7 @@ def edge_kind_count(instance: Instance) -> int:
     """Return how many kinds of edges a rank has at most: none where all cuts cost the same."""
     if instance.extras is None:
         return 0
-    return 2 * int(instance.extras.pace.shape[1]) * instance.least_blocks
+    return 2 * int(instance.extras.pace.shape[1])
 
 
 def edges_at(instance: Instance, places: Integers) -> Integers:
@@ -93,20 +76,6 @@ def edges_at(instance: Instance, places: Integers) -> Integers:
     before = instance.block_classes[np.maximum(places, 1) - 1]
     is_cut = (places > 0) & (places < instance.block_count)
     return np.asarray(np.where(is_cut, 1 + before, 0))
-
-
-def loads_at_cuts(instance: Instance, cuts: Sequence[int]) -> list[Load]:
-    """Return what every rank holds between cuts, with its edges where cuts cost differently."""
-    loads = load_of_cuts(instance, tuple(cuts))
-    if instance.extras is None:
-        return [tuple(load) for load in loads]
-    edges = edges_at(instance, np.array(cuts)).tolist()
-    holders = instance.holders
-    apart = [True, *(a != b for a, b in pairwise(holders)), True]
-    sides = [edge if is_apart else 0 for edge, is_apart in zip(edges, apart, strict=True)]
-    for part, rank in enumerate(holders):
-        loads[rank] += sides[part : part + 2]
-    return [tuple(load) for load in loads]
 
 
 def loads_with_edges(
@@ -179,16 +148,14 @@ _Added = tuple[float, float, float]
 def _kinds_of_edges(instance: Instance, rank: int) -> tuple[list[_Added], list[list[int]]]:
     """Return pace, fill and bytes of each kind of edge of a rank, and which kind an edge is.
 
-    The latter by the ends of the rank's parts and the class before the cut, -1 of what adds
-    nothing.
+    The latter by the end of the rank's part and the class before the cut, -1 of what adds nothing.
     """
     assert instance.extras is not None  # noqa: S101 - no edges otherwise
     known: dict[_Added, int] = {}
     kinds: list[list[int]] = []
-    for stage in np.flatnonzero(np.array(instance.holders) == rank).tolist():
-        for cut, is_end in ((stage - 1, False), (stage, True)):
-            ends = _extras_at(instance.extras, cut, is_end=is_end)
-            kinds.append([known.setdefault(one, len(known)) if any(one) else -1 for one in ends])
+    for cut, is_end in ((rank - 1, False), (rank, True)):
+        ends = _extras_at(instance.extras, cut, is_end=is_end)
+        kinds.append([known.setdefault(one, len(known)) if any(one) else -1 for one in ends])
     return list(known), kinds
 
 
@@ -207,14 +174,12 @@ class Reading:
     """A chain read in one direction: `codes` and `after` are [classes, lengths from 0 on].
 
     `codes` are loads as `planner.ilp.stage_loads.load_weights` has them. The first `odd` places are
-    classes of their own, those behind them take turns. `edges` [classes] are 1 + the class of the
-    block before a cut there, as Edges has it.
+    classes of their own, those behind them take turns.
     """
 
     codes: Integers
     after: Integers
     odd: int
-    edges: Integers
 
     def classes_within(self, earliest: int, latest: int) -> Booleans:
         """Return which classes places between two, in the direction of reading, have, [classes]."""
@@ -226,24 +191,18 @@ class Reading:
 
 def reading_of(instance: Instance, longest: int, *, is_backwards: bool = False) -> Reading:
     """Return what follows each class of places for every length up to the longest."""
-    kinds, groups = instance.block_kinds, instance.block_classes
-    if is_backwards:
-        kinds, groups = kinds[::-1], groups[::-1]
-    is_edged = instance.extras is not None
-    odd, period = _period(kinds * (int(groups.max()) + 1) + groups if is_edged else kinds)
-    odd += int(is_edged and not is_backwards and period < len(kinds))
+    kinds = instance.block_kinds[::-1] if is_backwards else instance.block_kinds
+    odd, period = _period(kinds)
     count = odd + period
     weights = np.zeros(len(instance.kinds), dtype=np.int64)
     weights[list(instance.free_kinds)] = load_weights(instance)
     places = np.arange(count)[:, None] + np.arange(longest + 1)[None, :]
     read = np.minimum(_wrapped(places, odd, count), len(kinds) - 1)
     codes = np.cumsum(weights[kinds[read[:, :-1]]], axis=1)
-    before = groups[read[:, 0]] if is_backwards else groups[np.maximum(np.arange(count), 1) - 1]
     return Reading(
         codes=np.concatenate([np.zeros_like(codes[:, :1]), codes], axis=1),
         after=_wrapped(places, odd, count),
         odd=odd,
-        edges=1 + before,
     )
 
 
@@ -264,73 +223,6 @@ def _period(kinds: Integers) -> tuple[int, int]:
         if first + period < sum(best):
             best = (first, period)
     return best
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EdgeCodes:
-    """Codes of ranks up to `last`, whose parts are read by `readings`.
-
-    `base` is how many edges there are with that of none, 0 where all cuts cost the same.
-    """
-
-    readings: Sequence[Reading]
-    last: int
-    is_folded: bool
-    base: int
-
-    @property
-    def is_edged(self) -> bool:
-        """Return whether cuts differ by place."""
-        return self.base > 0
-
-    def span(self) -> int:
-        """Return how many codes a load may have."""
-        return int(self.base ** (2 * len(self.readings))) if self.is_edged else 1
-
-    def split(self, keys: Integers) -> list[tuple[int, Load]]:
-        """Return the place of a load and its edges, for every key."""
-        if not self.is_edged:
-            return [(place, ()) for place in keys.tolist()]
-        powers = self.base ** np.arange(2 * len(self.readings), dtype=np.int64)
-        edges = (keys % self.span())[:, None] // powers % self.base
-        return [
-            (place, tuple(own))
-            for place, own in zip((keys // self.span()).tolist(), edges.tolist(), strict=True)
-        ]
-
-    def key_of(self, edges: Load) -> int:
-        """Return the key of a rank's only load with its edges."""
-        return sum(edge * self.base**place for place, edge in enumerate(edges))
-
-    def keys(self, rank: int, load: Integers, starts: Integers, ends: Integers) -> Integers:
-        """Return the keys of loads by their places, with the edges of the parts, [ways].
-
-        `starts` and `ends` are the classes of where parts begin and end in their reading,
-        [ways, parts].
-        """
-        code = load * self.span()
-        if not self.is_edged:
-            return code
-        for part, reading in enumerate(self.readings):
-            first, second = self._ends(
-                rank, part, reading.edges[starts[:, part]], reading.edges[ends[:, part]]
-            )
-            code = code + self.base ** (2 * part) * (first + self.base * second)
-        return code
-
-    def _ends(
-        self, rank: int, part: int, start: Integers, end: Integers
-    ) -> tuple[Integers, Integers]:
-        """Return the edges where a part begins and ends along the chain.
-
-        In a V the second part is read backwards, and the last rank's two are one.
-        """
-        if self.is_folded and part:
-            return end * (rank < self.last), start * (rank > 0)
-        if self.is_folded:
-            return start * (rank > 0), end * (rank < self.last)
-        is_last = rank == self.last and part == len(self.readings) - 1
-        return start * (rank > 0 or part > 0), end * (not is_last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -539,23 +431,17 @@ def moves_along_the_chain(
     Where cuts differ by place loads have their edges.
     """
     weights, first, last = _chain_codes(instance)
-    prefix = (
-        instance.prefix_counts[:, list(instance.free_kinds)] @ weights[: len(instance.free_kinds)]
-    )
+    free = list(instance.free_kinds)
+    prefix = instance.prefix_counts[:, free] @ weights[: len(free)]
     states = np.zeros(1, dtype=np.int64)
     found = []
     for rank, own in enumerate(loads):
         ends = np.arange(int(cuts[0, rank + 1]), int(cuts[1, rank + 1]) + 1)
         codes = np.array(own, dtype=np.int64).reshape(len(own), len(weights)) @ weights
-        order = np.argsort(codes, kind="stable")
         held = (prefix + last)[ends][None, :] - (prefix - first)[states][:, None]
-        place = np.minimum(np.searchsorted(codes[order], held), max(len(own) - 1, 0))
-        inside = ends[None, :] > states[:, None]
-        if len(own):
-            inside &= codes[order][place] == held
-        start, end = np.nonzero(inside if len(own) else np.zeros_like(inside))
-        load = order[place[start, end]] if len(own) else np.zeros(0, dtype=np.int64)
-        moves, states = numbered(start, ends[end], load, max(len(own), 1))
+        place, is_held = _places_of(held, codes)
+        start, end = np.nonzero(is_held & (ends[None, :] > states[:, None]))
+        moves, states = numbered(start, ends[end], place[start, end], max(len(own), 1))
         found.append(moves)
     return ended(found, np.flatnonzero(states == instance.block_count))
 
@@ -569,6 +455,15 @@ def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
     weights: Integers = base ** np.arange(len(instance.free_kinds) + 2, dtype=np.int64)
     edges = edges_at(instance, places)
     return weights, weights[-2] * edges, weights[-1] * edges
+
+
+def _places_of(codes: Integers, some: Integers) -> tuple[Integers, Booleans]:
+    """Return the place of coded loads among some, of any shape, and whether they are there."""
+    if not len(some):
+        return np.zeros_like(codes), np.zeros(codes.shape, dtype=bool)
+    order = np.argsort(some, kind="stable")
+    place = np.minimum(np.searchsorted(some[order], codes), len(some) - 1)
+    return order[place], some[order][place] == codes
 
 
 def ended(moves: list[Moves], last: Integers) -> list[Moves]:
@@ -591,22 +486,13 @@ Excess = Callable[[int, Integers], Floats]
 class _Ways:
     """Ways on from states: where from and under which name to, [ways], and `lengths` [ways, parts].
 
-    `key` says what the rank holds: the place of its load, and the edges of its parts.
+    `load` is the place of what the rank holds among its loads.
     """
 
     before: Integers
     name: Integers
-    key: Integers
+    load: Integers
     lengths: Integers
-
-    def taken(self, mask: Booleans) -> _Ways:
-        """Return some of the ways."""
-        return _Ways(
-            before=self.before[mask],
-            name=self.name[mask],
-            key=self.key[mask],
-            lengths=self.lengths[mask],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -635,14 +521,7 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         readings = (forward, reading_of(instance, longest, is_backwards=True))
     classes = max(len(reading.codes) for reading in readings)
     free = len(instance.free_kinds)
-    codes = EdgeCodes(
-        readings=readings,
-        last=instance.stage_count - 1,
-        is_folded=is_folded,
-        base=0 if instance.extras is None else int(instance.block_classes.max()) + 2,
-    )
-    names = classes ** (2 * parts) * (instance.block_count + 1) ** free
-    if max(names, codes.span() * max(map(len, loads))) > np.iinfo(np.int64).max:
+    if classes ** (2 * parts) * (instance.block_count + 1) ** free > np.iinfo(np.int64).max:
         return None
     held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
     measures = np.column_stack([np.eye(free), least_costs(instance)])
@@ -653,7 +532,6 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         measures=measures,
         behind=tuple(zip(*held_behind([own @ measures for own in held]), strict=True)),
         readings=readings,
-        codes=codes,
         classes=classes,
         is_folded=is_folded,
     )
@@ -684,38 +562,39 @@ class Walk:
     measures: Floats
     behind: Sequence[tuple[Floats, Floats]]
     readings: tuple[Reading, ...]
-    codes: EdgeCodes
     classes: int
     is_folded: bool
 
-    def moves(self) -> list[tuple[Moves, Integers]] | None:
-        """Return every rank's moves with the keys of what they hold, None where they are too many.
-
-        A key is the place of a load with the code of its edges; moves say which key.
-        """
+    def moves(self) -> list[Moves] | None:
+        """Return every rank's moves, None where they are too many."""
         states = self._first()
-        found: list[tuple[Moves, Integers]] = []
+        found: list[Moves] = []
         last = self.instance.stage_count - 1
         if states is None:
             return None
         for rank in range(last + 1):
             if rank == last and self.is_folded:
-                found.append(self._numbered(self._remainder(states, rank))[:2])
+                found.append(self._numbered(self._remainder(states, rank), rank)[0])
                 break
-            moved = self._moved(states, rank, is_last=rank == last)
-            if moved is None:
+            ways = self._ways(states, rank, is_last=rank == last)
+            if ways is None:
                 return None
-            found.append(moved[:2])
-            states = moved[2]
+            if not rank:
+                ways = replace(ways, before=np.zeros_like(ways.before))
+            moves, names = self._numbered(ways, rank)
+            found.append(moves)
+            states = self._named(names)
         return found
 
-    def lengths(
-        self, edges: Sequence[Load] | None = None, excess: Excess | None = None
-    ) -> Integers | None:
+    def _numbered(self, ways: _Ways, rank: int) -> tuple[Moves, Integers]:
+        """Return ways as moves, and the names of the states reached."""
+        return numbered(ways.before, ways.name, ways.load, max(len(self.loads[rank]), 1))
+
+    def lengths(self, excess: Excess | None = None) -> Integers | None:
         """Return the lengths of the ranks' parts on one way, [stages, parts], None without any.
 
-        There is one load a rank, with given edges or any. With `excess`, the way is one on which
-        the largest of the ranks' is least.
+        There is one load a rank. With `excess`, the way is one on which the largest of the ranks'
+        is least.
 
         Raises:
             TooManyError: if there are too many ways to look at.
@@ -730,7 +609,6 @@ class Walk:
             ways = self._ways(states, rank, is_last=rank == last)
             if ways is None:
                 raise TooManyError
-            ways = ways if edges is None else ways.taken(ways.key == self.codes.key_of(edges[rank]))
             if not len(ways.name):
                 return None
             reached = worst[ways.before]
@@ -745,7 +623,6 @@ class Walk:
         at, found = 0, []
         if self.is_folded:
             ends = self._remainder(states, last)
-            ends = ends if edges is None else ends.taken(ends.key == self.codes.key_of(edges[last]))
             if not len(ends.before):
                 return None
             at = int(ends.before[worst[ends.before].argmin()])
@@ -782,28 +659,6 @@ class Walk:
         nothing = np.zeros(len(guesses), dtype=np.int64)
         return _States(held=nothing, blocks=nothing, places=places, guesses=guesses)
 
-    def _moved(
-        self, states: _States, rank: int, *, is_last: bool
-    ) -> tuple[Moves, Integers, _States] | None:
-        """Return a rank's moves, the keys of what they hold, and the states that they lead to."""
-        ways = self._ways(states, rank, is_last=is_last)
-        if ways is None:
-            return None
-        if not rank:
-            ways = replace(ways, before=np.zeros_like(ways.before))
-        moves, keys, names = self._numbered(ways)
-        return moves, keys, self._named(names)
-
-    def _numbered(self, ways: _Ways) -> tuple[Moves, Integers, Integers]:
-        """Return ways as moves, the keys that these count, and the names of the states reached."""
-        if not self.codes.is_edged:
-            count = int(ways.key.max(initial=0)) + 1
-            moves, names = numbered(ways.before, ways.name, ways.key, count)
-            return moves, np.arange(count), names
-        keys, places = different(ways.key)
-        moves, names = numbered(ways.before, ways.name, places, max(len(keys), 1))
-        return moves, keys, names
-
     def _ways(self, states: _States, rank: int, *, is_last: bool) -> _Ways | None:
         """Return every way on from the states, None where that is too much."""
         if self._length_count(rank) * len(states.held) > WALK_CELLS:
@@ -814,7 +669,7 @@ class Walk:
         if is_last:
             inside &= states.held[:, None] + code == self._total()
         start, way = np.nonzero(inside)
-        code, load = code[start, way], load[start, way]
+        held, load = states.held[start] + code[start, way], load[start, way]
         places = [
             reading.after[states.places[start, part], lengths[way, part]]
             for part, reading in enumerate(self.readings)
@@ -825,16 +680,15 @@ class Walk:
         if is_last:
             for part in range(len(self.readings) - 1):
                 kept &= places[part] == states.guesses[start, part]
-        kept[kept] = self._leaves_what_fits((states.held[start] + code)[kept], rank)
-        start, way, code, load = start[kept], way[kept], code[kept], load[kept]
+        kept[kept] = self._leaves_what_fits(held[kept], rank)
+        start, way, held, load = start[kept], way[kept], held[kept], load[kept]
         ends = np.stack(places, axis=1)[kept]
         if is_last:
             name = np.zeros(len(start), dtype=np.int64)
         else:
             guesses = list(states.guesses[start].T)
-            name = self._name(states.held[start] + code, [*ends.T, *guesses])
-        key = self.codes.keys(rank, load, states.places[start], ends)
-        return _Ways(before=start, name=name, key=key, lengths=lengths[way])
+            name = self._name(held, [*ends.T, *guesses])
+        return _Ways(before=start, name=name, load=load, lengths=lengths[way])
 
     def _codes(self, places: Integers, lengths: Integers) -> Integers:
         """Return the codes of what parts from `places` on hold, [states, ways]."""
@@ -866,17 +720,9 @@ class Walk:
         least = max(int(self.windows.least[rank]), len(self.readings), int(sizes.min()))
         return range(least, min(int(self.windows.most[rank]), int(sizes.max())) + 1)
 
-    def _load_of(self, code: Integers, rank: int) -> tuple[Integers, np.ndarray]:
+    def _load_of(self, code: Integers, rank: int) -> tuple[Integers, Booleans]:
         """Return the place of coded loads among the rank's, and whether they are there."""
-        own = self.loads[rank]
-        if not len(own):
-            return np.zeros_like(code), np.zeros(code.shape, dtype=bool)
-        codes = own @ load_weights(self.instance)
-        if len(own) == 1:
-            return np.zeros_like(code), code == codes[0]
-        order = np.argsort(codes, kind="stable")
-        place = np.minimum(np.searchsorted(codes[order], code), len(own) - 1)
-        return order[place], codes[order][place] == code
+        return _places_of(code, self.loads[rank] @ load_weights(self.instance))
 
     def _leaves_enough(self, blocks: Integers, rank: int) -> np.ndarray:
         left, behind = self.instance.block_count - blocks, slice(rank + 1, None)
@@ -939,11 +785,10 @@ class Walk:
         """Return the ways of the last rank of a V: it holds what is left."""
         load, inside = self._load_of(self._total() - states.held, rank)
         start = np.flatnonzero(inside)
-        places = states.places[start]
         return _Ways(
             before=start,
             name=np.zeros_like(start),
-            key=self.codes.keys(rank, load[start], places, places),
+            load=load[start],
             lengths=np.zeros((len(start), len(self.readings)), dtype=np.int64),
         )
 
@@ -964,23 +809,7 @@ def moves_by_chunks(
     The first state is 0, and so is the last rank's.
     """
     walk = walk_of(instance, windows, loads)
-    found = None if walk is None else walk.moves()
-    return None if found is None else [moves for moves, _ in found]
-
-
-def edged_moves_by_chunks(
-    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
-) -> tuple[list[Moves], list[list[Load]]] | None:
-    """Return the same where cuts differ by place, and the loads with their edges."""
-    walk = walk_of(instance, windows, loads)
-    found = None if walk is None else walk.moves()
-    if walk is None or found is None:
-        return None
-    edged = [
-        [(*own[load], *edges) for load, edges in walk.codes.split(keys)]
-        for own, (_, keys) in zip(loads, found, strict=True)
-    ]
-    return [moves for moves, _ in found], edged
+    return None if walk is None else walk.moves()
 
 
 def cuts_by_chunks(
@@ -988,19 +817,16 @@ def cuts_by_chunks(
 ) -> tuple[int, ...] | None:
     """Return cuts after which every rank holds its one load; None where there are none.
 
-    Where cuts differ by place, loads may come with their edges. With `excess`, cuts are those at
-    which the largest of the ranks' is least.
+    With `excess`, cuts are those at which the largest of the ranks' is least.
 
     Raises:
         TooManyError: if there are too many ways to look at, or ranks are in no known order, or the
             way that was found has cuts where there may be none.
     """
-    free = len(instance.free_kinds)
-    walk = walk_of(instance, windows, [[load[:free]] for load in loads])
+    walk = walk_of(instance, windows, [[load] for load in loads])
     if walk is None:
         raise TooManyError
-    known = [load[free:] for load in loads]
-    lengths = walk.lengths(known if all(known) else None, excess)
+    lengths = walk.lengths(excess)
     if lengths is None:
         return None
     parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)
@@ -1171,16 +997,13 @@ def cuts_with_loads(
 ) -> tuple[tuple[int, ...] | None, bool]:
     """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
 
-    With them comes whether that is certain. Loads may come with their edges (Edges), which are then
-    those of the cuts.
+    With them comes whether that is certain. Loads may come with their edges.
     """
     if instance.has_several_parts:
         try:
             return cuts_by_chunks(instance, everything(instance), loads), True
         except TooManyError:
-            return _cuts_tried(
-                instance, [load[: len(instance.free_kinds)] for load in loads]
-            ), False
+            return _cuts_tried(instance, loads), False
     held = [list(load[: len(instance.free_kinds)]) for load in loads]
     cuts = even_cuts(instance, list(map(sum, held)))
     is_cut = cuts == tuple(sorted(set(cuts))) and load_of_cuts(instance, cuts) == held

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from planner.cost.configuration import Configurations, Floats
 from planner.ilp.branch_and_bound import Branching
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.milp import SolverName
 from planner.ilp.pricing import PricedSpace, Pricing
 from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
 from planner.ilp.settings import FINE_ROUNDING, PROOF_TOLERANCE
@@ -253,7 +252,6 @@ class State:
     problem: Problem
     space: PricedSpace
     frontier: Frontier
-    solver: SolverName
     started: float
     groups: Groups = ONE_GROUP
     enough_seconds: float = float("inf")

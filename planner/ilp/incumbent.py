@@ -20,7 +20,7 @@ import numpy as np
 
 from planner.cost.configuration import Configuration, Floats, Integers
 from planner.cost.step import predict_priced
-from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts
+from planner.ilp.cut_point_graph import cuts_by_chunks
 from planner.ilp.formulation import Moments
 from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
@@ -43,7 +43,7 @@ def leanest_cuts(
         more -= moments.alike[rank] * by_part.sum(axis=1)
         return np.asarray(over[rank] + np.maximum(more, 0.0))
 
-    loads = loads_at_cuts(instance, assignment.cuts)
+    loads = [tuple(load) for load in load_of_cuts(instance, assignment.cuts)]
     try:
         return cuts_by_chunks(instance, everything(instance), loads, excess=excess)
     except TooManyError:

@@ -24,11 +24,10 @@ Assembly: instances from sheets of prices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,9 +92,7 @@ class Instance:
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
     order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same. Blocks
     behind which a cut costs the same are of one class: `classes` is the chain's order of these as
-    (class, blocks), None where classes are the kinds. Where host bytes are priced
-    (`with_host_priced`) memory and capacities are of device bytes + `host_worth` [stages] x host
-    bytes, and `origin` is the instance as it was.
+    (class, blocks), None where classes are the kinds.
     """
 
     repeat_count: float
@@ -111,8 +108,6 @@ class Instance:
     chain: tuple[tuple[int, int], ...]
     extras: CutExtras | None = None
     classes: tuple[tuple[int, int], ...] | None = None
-    host_worth: Floats | None = None
-    origin: Instance | None = None
 
     @property
     def stage_count(self) -> int:
@@ -221,78 +216,11 @@ def evaluate(instance: Instance, assignment: Assignment) -> Evaluation:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformEvaluation:
-    """What assignments cost in which all layers have one choice; arrays are [choices]."""
-
-    step_seconds: Floats
-    fits: Booleans
-
-
-def evaluate_uniform(
-    instance: Instance, cuts: tuple[int, ...], *, ends: Integers
-) -> UniformEvaluation:
-    """Return the step of every choice of blocks, if all blocks have it; cuts are as given.
-
-    All free kinds have the same choices in the same order; `ends` [choices] are those of the
-    embedding and the head that go with them.
-    """
-    loads = np.array(load_of_cuts(instance, cuts))
-    instance = at_cuts(instance, cuts)
-    starts = {name: getattr(instance, f"stage_{name}") for name in ("pace", "fill", "end")}
-    starts |= {"memory": instance.stage_bytes, "host": np.zeros(instance.stage_count)}
-    held = {
-        name: start[:, None] + sum(_uniform_layers(instance, name, loads, ends))
-        for name, start in starts.items()
-    }
-    transient = np.max(list(_uniform_layers(instance, "transient", loads > 0, ends)), axis=0)
-    step = held["fill"].sum(axis=0) + held["end"].max(axis=0)
-    return UniformEvaluation(
-        step_seconds=step + instance.repeat_count * held["pace"].max(axis=0),
-        fits=(held["memory"] + transient <= instance.capacity_bytes[:, None]).all(axis=0)
-        & (held["host"] <= instance.host_capacity_bytes[:, None]).all(axis=0),
-    )
-
-
-def _uniform_layers(
-    instance: Instance, name: str, loads: NDArray[Any], ends: Integers
-) -> Iterator[Floats]:
-    """Yield what each kind's layers add of a number, [stages, choices]."""
-    for column, k in enumerate(instance.free_kinds):
-        yield loads[:, column, None] * getattr(instance.kinds[k], name)
-    for kind in instance.kinds:
-        if kind.pinned_stage is not None:
-            is_there = np.arange(instance.stage_count) == kind.pinned_stage
-            yield np.where(is_there[:, None], getattr(kind, name)[:, ends], 0.0)
-
-
 def fits(instance: Instance, evaluation: Evaluation) -> bool:
     """Return whether an assignment keeps within device and host memory."""
     return bool(
         (evaluation.memory_bytes <= instance.capacity_bytes).all()
         and (evaluation.host_bytes <= instance.host_capacity_bytes).all()
-    )
-
-
-def with_host_priced(instance: Instance, ratio: float) -> Instance:
-    """Return the instance with one limit of device and host bytes together for each rank.
-
-    With a ratio of 1 all of the host's memory is worth as much as all of the device's. Plans that
-    keep both limits keep this one: bounds of its plans are bounds of the instance's (a surrogate
-    constraint, Glover 1968, doi:10.1287/opre.16.4.741).
-    """
-    host = instance.host_capacity_bytes
-    room = np.maximum(instance.capacity_bytes - instance.stage_bytes, 0.0)
-    worth = ratio * room / np.maximum(host, 1.0)
-    return replace(
-        instance,
-        kinds=tuple(
-            replace(kind, memory=kind.memory + worth[:, None] * kind.host)
-            for kind in instance.kinds
-        ),
-        capacity_bytes=instance.capacity_bytes + worth * host,
-        host_worth=worth,
-        origin=instance,
     )
 
 
@@ -354,7 +282,6 @@ def placed(instance: Instance, places: Integers) -> Instance:
         stage_bytes=held,
         extras=None,
         classes=None,
-        origin=None if instance.origin is None else placed(instance.origin, places),
     )
 
 

@@ -65,15 +65,13 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.instance import Instance, Kind, beaten, everywhere, with_host_priced
+from planner.ilp.instance import Instance, Kind, beaten, everywhere
 from planner.ilp.settings import (
     CONFIGURATIONS_KEPT,
     FEW_KEPT,
     FINE_ROUNDING,
-    HOST_RATIOS,
     MEMORY_PRICES,
     ROUNDING,
-    TIGHTENING_PROGRESS,
     TINY,
 )
 
@@ -486,27 +484,6 @@ def objective_bounds(
     )
 
 
-def host_priced(instance: Instance, *, above_seconds: float) -> Instance | None:
-    """Return the instance with host bytes priced as raises its bound most.
-
-    None where that bound is no more than what is known. Bounds are of device bytes alone otherwise,
-    below which all that is offloaded costs next to nothing; plans with one more limit take longer
-    to look through.
-    """
-    most = sum(kind.count * kind.host.max(axis=1) for kind in instance.kinds)
-    if (most <= instance.host_capacity_bytes).all():
-        return None
-    best, found = above_seconds * (1.0 + TIGHTENING_PROGRESS), None
-    for ratio in HOST_RATIOS:
-        priced = with_host_priced(instance, ratio)
-        bounds = objective_bounds(priced)
-        if bounds is None:
-            return priced
-        if bounds.step_seconds() > best:
-            best, found = bounds.step_seconds(), priced
-    return found
-
-
 def _least_end(instance: Instance, k: int) -> float:
     kind = instance.kinds[k]
     rows = kind.end if kind.pinned_stage is None else kind.end[kind.pinned_stage]
@@ -616,8 +593,7 @@ def _most(
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(*limit, windows), limit[0].prices[k]))
-    each = (instance.origin or instance).kinds[k]  # host bytes by themselves
-    return np.where(_undominated(each), most, 0.0).astype(np.int64)
+    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
 
 
 def _spare(chain: PricedChain, most: float, windows: Windows) -> Floats:

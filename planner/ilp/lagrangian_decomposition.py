@@ -4,10 +4,6 @@ Master: a small linear program that grows row by row, solved again after each, b
 
 PuLP hands a program over as a whole, which takes longer than to solve one of these.
 
-Outline: what the choices of a rank have in common whatever they cost and whatever it holds.
-
-Rank: the choices of one rank that a plan below a cutoff may have, and what it may hold.
-
 Priced rank: what every load of one rank costs at the least, at weights of its pace and its end.
 
 At weights y and z (Decomposition) a rank costs sum (phi + rho y tau + z u) n, and the
@@ -46,8 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from importlib.util import find_spec
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -70,7 +65,6 @@ from planner.ilp.settings import (
 from planner.ilp.stage_knapsack import (
     Frame,
     Knapsack,
-    Packed,
     Packing,
     TransientBounds,
     hull_slopes,
@@ -81,12 +75,6 @@ from planner.ilp.stage_patterns import Columns, rank_columns
 
 if TYPE_CHECKING:
     import highspy
-
-
-@cache
-def is_available() -> bool:
-    """Return whether HiGHS can be talked to."""
-    return find_spec("highspy") is not None
 
 
 class Master:
@@ -127,35 +115,28 @@ def _quiet() -> highspy.Highs:
 class Outline:
     """The columns of a rank in the order of their transients, and what limits are about.
 
-    `limited` [limits, columns] are pace, end and both, which caps limit besides memory, and device
-    bytes where host bytes are priced; `least` are the least bytes, host bytes and these of a layer,
-    each [kinds, thresholds], 0 where a kind has no such choice. `corners` are by kind the columns
-    that may be corners of its hull at any weights of fill, pace and end, with their bytes.
-    `is_never_negative` says that no choice has a fill, a pace or an end below 0.
+    `limited` [limits, columns] are pace, end and both, which caps limit besides memory; `least` are
+    the least bytes, host bytes and these of a layer, each [kinds, thresholds], 0 where a kind has
+    no such choice. `corners` are by kind the columns that may be corners of its hull at any weights
+    of fill, pace and end, with their bytes.
     """
 
     frame: Frame
     limited: Floats
     least: tuple[Floats, ...]
     corners: tuple[tuple[Integers, list[float]], ...]
-    is_never_negative: bool
 
     @staticmethod
-    def of(columns: Columns, repeats: float, host_worth: float) -> Outline:
+    def of(columns: Columns, repeats: float) -> Outline:
         """Return the outline of a rank's columns."""
         frame = Frame.of(columns.kind, columns.transient)
         limited = np.stack([columns.pace, columns.end, repeats * columns.pace + columns.end])
-        if host_worth > 0.0:
-            limited = np.vstack([limited, columns.device(host_worth)])
         least = [frame.least(each) for each in (columns.memory, columns.host, *limited)]
         return Outline(
             frame=frame,
             limited=limited,
             least=tuple(np.where(np.isfinite(each), each, 0.0) for each in least),
             corners=tuple(_corners(columns, own) for own in frame.members),
-            is_never_negative=bool(
-                columns.fill.min(initial=0.0) >= 0.0 and limited[:3].min(initial=0.0) >= 0.0
-            ),
         )
 
 
@@ -190,8 +171,7 @@ class Rank:
 
     `places` [columns] are those of the choices among all of the instance's side by side, with the
     edges behind them; `held` [loads, kinds] has the pinned layers and the edges too; `own` is what
-    the rank costs by itself. `host_worth` is that of the instance. `packed` is what is known of the
-    packings of loads, by what they hold.
+    the rank costs by itself.
     """
 
     columns: Columns
@@ -201,14 +181,12 @@ class Rank:
     repeats: float
     capacity: float
     host: float
-    host_worth: float = 0.0
-    packed: dict[tuple[int, ...], Packed] = field(default_factory=dict, compare=False)
     known_outline: Outline | None = field(default=None, compare=False)
 
     @cached_property
     def outline(self) -> Outline:
         """Return what its choices have in common, which ranks with other loads share."""
-        return self.known_outline or Outline.of(self.columns, self.repeats, self.host_worth)
+        return self.known_outline or Outline.of(self.columns, self.repeats)
 
     def with_loads(self, places: Integers) -> Rank:
         """Return the rank with some of its loads alone."""
@@ -250,7 +228,6 @@ def rank_of(
         repeats=instance.repeat_count,
         capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
         host=float(instance.host_capacity_bytes[rank]),
-        host_worth=0.0 if instance.host_worth is None else float(instance.host_worth[rank]),
     )
 
 
@@ -258,16 +235,15 @@ def rank_of(
 class PricedRank:
     """Costs of choices [columns], and bounds of loads [loads, thresholds] without the offset.
 
-    `weights` are those of fill, pace and end, `ceilings` the most of pace, end and rho t + u.
-    At each price of the `grid` [prices], `priced` are the least that a layer of each kind costs
-    [kinds, prices, thresholds], and what one with the transient itself costs more, less the worth
-    of the room [prices, thresholds]; there may be further thresholds behind the rank's own.
+    `ceilings` are the most of pace, end and rho t + u. At each price of the `grid` [prices],
+    `priced` are the least that a layer of each kind costs [kinds, prices, thresholds], and what one
+    with the transient itself costs more, less the worth of the room [prices, thresholds]; there may
+    be further thresholds behind the rank's own.
     """
 
     rank: Rank
     cost: Floats
     grid: Floats
-    weights: Floats
     ceilings: Floats
     offset: float
     bounds: Floats
@@ -295,29 +271,10 @@ class PricedRank:
         least: Floats = self.bounds.min(axis=1) + self.offset
         return least
 
-    def packing(self, load: int, *, upper: float, effort: int, slack_ratio: float = 0.0) -> Packing:
-        """Return the cheapest packing of a load where it costs less than `upper`.
-
-        A known one will do if it costs more than what is proven by no more than a `slack_ratio` of
-        what `upper` does.
-        """
-        held, within = self.rank.held[load].tolist(), upper - self.offset
-        outline = self.rank.outline
-        packed = self.rank.packed.setdefault(tuple(held), Packed())
-        known = self._known(packed, within)
-        lower = packed.bound(self.weights, self.ceilings) if outline.is_never_negative else 0.0
-        most = within if known.counts is None else known.cost
-        slack = FINE_ROUNDING * abs(most)
-        if known.counts is not None:
-            slack = max(slack, slack_ratio * (within - lower))
-        if lower >= most - slack:
-            found = replace(known, lower=min(lower, known.cost))
-        else:
-            bounds = self.transient_bounds(load)
-            found = least_cost_within(bounds, upper=most, effort=effort)
-            packed.add(found.counts, self.weights, self.ceilings, found.lower)
-            if found.counts is None:
-                found = replace(known, lower=min(found.lower, known.cost))
+    def packing(self, load: int, *, upper: float, effort: int) -> Packing:
+        """Return the cheapest packing of a load where it costs less than `upper`."""
+        bounds = self.transient_bounds(load)
+        found = least_cost_within(bounds, upper=upper - self.offset, effort=effort)
         return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
 
     def transient_bounds(self, load: int) -> TransientBounds:
@@ -328,19 +285,6 @@ class PricedRank:
             values=self.bounds[load],
             price_of=lambda place: self._price(load, place),
         )
-
-    def _known(self, packed: Packed, upper: float) -> Packing:
-        """Return the cheapest known packing that keeps the limits and costs less than `upper`."""
-        nothing = Packing(lower=upper, cost=float("inf"))
-        if not packed.counts:
-            return nothing
-        counts = np.array(packed.counts)
-        keeps = (counts @ self.rank.outline.limited.T <= self.ceilings).all(axis=1)
-        costs = np.where(keeps, counts @ self.cost, np.inf)
-        best = int(costs.argmin())
-        if costs[best] >= upper:
-            return nothing
-        return Packing(lower=upper, cost=float(costs[best]), counts=counts[best])
 
     def _price(self, load: int, place: int) -> float:
         """Return the price of memory that bounds a load best under a largest transient."""
@@ -404,13 +348,11 @@ class Roster:
             is_out |= lightest > (most + FINE_ROUNDING * np.abs(most))[self._whose, None]
         bounds = np.where(is_out, np.inf, bounds)
         offsets = fill_weight * self._own[0] + paid * self._own[1] + ends * self._own[2]
-        weights = np.stack([np.full(count, fill_weight), paid, ends], axis=1)
         return tuple(
             PricedRank(
                 rank=rank,
                 cost=cost[columns],
                 grid=grid[place],
-                weights=weights[place],
                 ceilings=ceilings[place],
                 offset=float(offsets[place]),
                 bounds=bounds[loads, : len(rank.outline.frame.thresholds)],
@@ -474,10 +416,6 @@ class Roster:
         """Return the most that layers have of what is limited besides memory, [ranks, limits]."""
         _, pace, end = self._own
         most = [within.pace - pace, within.end - end, within.both - self._repeats * pace - end]
-        if any(rank.host_worth > 0.0 for rank in self.ranks):
-            most.append(
-                np.array([rank.capacity - rank.host_worth * rank.host for rank in self.ranks])
-            )
         return np.stack(most, axis=1)
 
     @cached_property
@@ -775,13 +713,10 @@ class WeightSearch:
     def best(self, bounded: Bounded, *, target: float, rounds: int, effort: Effort) -> Bounded:
         """Return the best bound found in some rounds, or as soon as it reaches `target`.
 
-        It ends too where the planes leave little of the way to the target. Where HiGHS is missing,
-        and CBC solves programs, the weights stay as they are.
+        It ends too where the planes leave little of the way to the target.
         """
         decomposition, box, allowed = self.decomposition, self.box, self.allowed
-        if not is_available():
-            return bounded
-        planes = _Planes(decomposition, box, is_apart=all(mask.sum() == 1 for mask in allowed))
+        planes = _Planes(decomposition, box)
         best = latest = bounded
         for _ in range(rounds):
             left = target - best.lower
@@ -804,47 +739,29 @@ def _between(one: Weights, other: Weights) -> Weights:
 
 
 class _Planes:
-    """The planes known so far: columns are y, z, what ranks add, and what V and U add.
+    """The planes known so far: columns are y, z, what ranks add, and what V and U add."""
 
-    Where loads are certain, each rank has planes of its own.
-    """
-
-    def __init__(self, decomposition: Decomposition, box: Box, *, is_apart: bool) -> None:
+    def __init__(self, decomposition: Decomposition, box: Box) -> None:
         self._repeats = decomposition.instance.repeat_count
         self._ranks = len(decomposition.ranks)
-        self._sums = self._ranks if is_apart else 1
-        weights = 2 * self._ranks
-        self._width = weights + self._sums + 1
-        free = np.full(self._sums + 1, np.inf)
+        weights = np.zeros(2 * self._ranks)
+        free = np.full(2, np.inf)
         self._master = Master(
-            np.concatenate([np.zeros(weights), np.ones(self._sums + 1)]),
-            least=np.concatenate([np.zeros(weights), -free]),
-            most=np.concatenate([np.full(weights, WEIGHT_MOST), free]),
+            np.concatenate([weights, np.ones(2)]),
+            least=np.concatenate([weights, -free]),
+            most=np.concatenate([weights + WEIGHT_MOST, free]),
         )
         for pace, end in box.corners():
-            row = np.zeros(self._width)
-            row[: self._ranks], row[self._ranks : weights], row[-1] = pace, end, 1.0
+            row = np.repeat([pace, end, 0.0, 1.0], [self._ranks, self._ranks, 1, 1])
             self._master.require(row, pace + end)
 
     def add(self, bounded: Bounded, parts: Sequence[Parts]) -> None:
         """Add the plane of what ranks hold, through the bound where it was looked at."""
         paces = self._repeats * np.array([one.pace for one in parts])
-        ends = np.array([one.end for one in parts])
-        weights = np.concatenate([bounded.weights.pace, bounded.weights.end])
-        if self._sums == 1:
-            self._require(np.concatenate([paces, ends]), weights, 0, bounded.lower - bounded.beyond)
-            return
-        for rank, table in enumerate(bounded.tables):
-            slope = np.zeros(2 * self._ranks)
-            slope[rank], slope[self._ranks + rank] = paces[rank], ends[rank]
-            self._require(slope, weights, rank, float(table[np.isfinite(table)].min()))
-
-    def _require(self, slope: np.ndarray, at: np.ndarray, place: int, value: float) -> None:
-        """Say that a sum is at most `value` + slope (weights - at)."""
-        row = np.zeros(self._width)
-        row[: len(slope)] = -slope
-        row[len(slope) + place] = 1.0
-        self._master.require(row, value - float(slope @ at))
+        slope = np.concatenate([paces, [one.end for one in parts]])
+        at = np.concatenate([bounded.weights.pace, bounded.weights.end])
+        most = bounded.lower - bounded.beyond - float(slope @ at)
+        self._master.require(np.concatenate([-slope, [1.0, 0.0]]), most)
 
     def top(self) -> tuple[float, Weights] | None:
         """Return the largest value below all planes, and the weights there."""

@@ -1,15 +1,14 @@
 """MILP: the integer program solved through PuLP, and its answer read.
 
-Solver: a program handed to HiGHS or CBC through PuLP.
+Solver: a program handed to HiGHS through PuLP.
 
 The only module that knows either, but for the small programs of
 `planner.ilp.lagrangian_decomposition`.
 
 Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
-"Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
-told otherwise; CBC passes over solutions that are better by less than its `increment` of 1e-5. The
-presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and fails on others (one in
-several thousand small ones), so it is off: programs come reduced already.
+"Optimal", so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless told otherwise.
+The presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and fails on others
+(one in several thousand small ones), so it is off: programs come reduced already.
 
 Extract: rounded counts -> stages of consecutive layer groups, in a fixed order.
 
@@ -18,12 +17,10 @@ Optimise: one instance to proven optimality, below a cutoff.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
 from itertools import groupby
 from math import inf, isfinite
 from operator import itemgetter
@@ -57,20 +54,17 @@ if TYPE_CHECKING:
     import pulp
 
 
-class SolverName(StrEnum):
-    """The solvers that can be asked for."""
-
-    HIGHS = "HiGHS"
-    CBC = "CBC"
-
-
 class Status(StrEnum):
-    """How a solve ended. FEASIBLE: a limit was reached with a solution; LIMIT: without one."""
+    """How a solve ended. FEASIBLE: a limit was reached with a solution; LIMIT: without one.
+
+    FAILED: the solver gave up before its limits, or contradicts itself, so that nothing is known.
+    """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
     LIMIT = "limit"
     INFEASIBLE = "infeasible"
+    FAILED = "failed"
 
 
 _UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
@@ -119,106 +113,66 @@ class Solution:
 
 
 _NOTHING_KNOWN = Solution(status=Status.LIMIT, values=())
+_FAILED = Solution(status=Status.FAILED, values=())
 
 
-@cache
-def available_solvers() -> tuple[SolverName, ...]:
-    """Return the solvers that are installed, the preferred one first."""
-    import pulp  # noqa: PLC0415  (190 ms: paid only by who solves)
-
-    found = []
-    if pulp.HiGHS(msg=False).available():
-        found.append(SolverName.HIGHS)
-    if _cbc(seconds=1.0, nodes=1) is not None:
-        found.append(SolverName.CBC)
-    return tuple(found)
-
-
-def default_solver() -> SolverName:
-    """Return HiGHS, or CBC where HiGHS is missing.
-
-    Raises:
-        SolverError: if neither is installed.
-    """
-    solvers = available_solvers()
-    if not solvers:
-        raise SolverError("no MILP solver is installed; run: pip install highspy")
-    return solvers[0]
-
-
-def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
+def solve(program: Program, within: Within) -> Solution:
     """Return the best values found within limits; it takes some of the time to tell the program.
 
-    Where the solver fails the other one is asked. That there are no values has to be confirmed.
+    That there are no values has to be confirmed.
 
     Raises:
-        SolverError: if none answers, or the program is unbounded (which would be a bug).
+        SolverError: if the program is unbounded (which would be a bug).
     """
     terms = max(sum(len(row.terms) for row in program.rows), 1)
     seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
     if seconds <= 0.0 or within.nodes <= 0:
         return _NOTHING_KNOWN
-    failures: list[SolverError] = []
-    for name in (solver, *(other for other in available_solvers() if other is not solver)):
-        try:
-            return _answered(program, name, seconds=seconds, stop=_Stop(nodes=within.nodes))
-        except SolverError as error:
-            failures.append(error)
-    raise failures[0]
+    started, stop = time.perf_counter(), _Stop(nodes=within.nodes)
+    solution = _run_solver(program, seconds=seconds, stop=stop)
+    if solution.status is not Status.INFEASIBLE:
+        return replace(solution, bound=stop.bound)
+    left = seconds - (time.perf_counter() - started)
+    return _confirmed(program, seconds=left, stop=stop)
 
 
-def _answered(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
-    """Return what a solver says; "infeasible" only where the eased program bears it out.
+def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
+    """Return "infeasible" only where the eased program bears it out.
 
     The eased one has a solution in any case. Where its least easing is above the solver's tolerance
     there are no values. Where it is not, the program has some but for that tolerance, or the solver
-    is wrong: the best of the program with rows that are looser by as little is returned. All
-    together have the nodes of `stop`.
+    is wrong: the best of the program with rows that are looser by as little is returned. Both have
+    the nodes that `stop` has left.
     """
     started = time.perf_counter()
-    solution = _run_solver(program, solver, seconds=seconds, stop=stop)
-    left = seconds - (time.perf_counter() - started)
-    if solution.status is not Status.INFEASIBLE:
-        return replace(solution, bound=stop.bound)
-    if left <= 0.0:
-        return _NOTHING_KNOWN
     second = _Stop(nodes=stop.nodes - stop.node_count, enough=SOLVER_FEASIBILITY)
-    eased = _run_solver(program.eased(), solver, seconds=left, stop=second)
-    stop.node_count += second.node_count
-    if eased.status is Status.INFEASIBLE:
-        raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
+    eased = _run_solver(program.eased(), seconds=seconds, stop=second)
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
     if second.is_enough or is_above:
-        return solution
+        return Solution(status=Status.INFEASIBLE, values=())
+    if eased.status is not Status.OPTIMAL:
+        return _FAILED if eased.status is Status.INFEASIBLE else replace(eased, values=())
     left = seconds - (time.perf_counter() - started)
-    if eased.status is not Status.OPTIMAL or left <= 0.0:
-        return _NOTHING_KNOWN
-    third = _Stop(nodes=stop.nodes - stop.node_count)
-    loose = program.loosened(SOLVER_FEASIBILITY)
-    solution = _run_solver(loose, solver, seconds=left, stop=third)
-    stop.node_count += third.node_count
-    if solution.status is Status.INFEASIBLE:
-        raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
-    return replace(solution, bound=third.bound)
+    third = _Stop(nodes=second.nodes - second.node_count)
+    loose = _run_solver(program.loosened(SOLVER_FEASIBILITY), seconds=left, stop=third)
+    return _FAILED if loose.status is Status.INFEASIBLE else replace(loose, bound=third.bound)
 
 
-def _run_solver(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
+def _run_solver(program: Program, *, seconds: float, stop: _Stop) -> Solution:
+    """Return what HiGHS says within limits."""
     import pulp  # noqa: PLC0415
 
+    if seconds <= 0.0:
+        return _NOTHING_KNOWN
     problem, columns = _problem(program)
-    command = _highs(seconds, stop) if solver is SolverName.HIGHS else _cbc(seconds, stop.nodes)
-    if command is None:
-        raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
     started = time.perf_counter()
     try:
-        problem.solve(command)
-    except pulp.PulpSolverError as error:
-        raise SolverError(f"{solver.value} failed: {error}") from error
+        problem.solve(_highs(seconds, stop))
+    except pulp.PulpSolverError:
+        return _FAILED
     solution = _solution(program, problem, columns)
-    is_highs_early = solver is SolverName.HIGHS and time.perf_counter() - started < seconds
-    if solution.status is Status.LIMIT and is_highs_early and not stop.is_reached:
-        raise SolverError(f"{solver.value} gave up before its limits")
-    return solution
+    is_early = time.perf_counter() - started < seconds and not stop.is_reached
+    return _FAILED if solution.status is Status.LIMIT and is_early else solution
 
 
 def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
@@ -268,32 +222,6 @@ def _highs(seconds: float, stop: _Stop) -> Any:
     )
 
 
-def _cbc(seconds: float, nodes: int) -> Any:
-    """Return the CBC that PuLP bundles, or one on the PATH, or None."""
-    import pulp  # noqa: PLC0415
-    from pulp.apis import coin_api  # noqa: PLC0415
-
-    for path in (getattr(coin_api, "pulp_cbc_path", None), None):
-        command = pulp.COIN_CMD(
-            path=path,
-            msg=False,
-            timeLimit=max(math.ceil(seconds), 1),
-            gapRel=0.0,
-            gapAbs=0.0,
-            options=[
-                "randomCbcSeed 1",
-                "primalTolerance 1e-9",
-                "dualTolerance 1e-9",
-                "integerTolerance 1e-9",
-                "increment 1e-12",
-                f"maxNodes {nodes}",
-            ],
-        )
-        if command.available():
-            return command
-    return None
-
-
 def _solution(
     program: Program, problem: pulp.LpProblem, columns: list[pulp.LpVariable]
 ) -> Solution:
@@ -314,7 +242,7 @@ def _solution(
 
 
 def _is_bounded(program: Program, problem: pulp.LpProblem, values: Sequence[float]) -> bool:
-    """Return whether HiGHS's own bound bears out that no values are better; CBC tells none."""
+    """Return whether HiGHS's own bound bears out that no values are better."""
     if problem.solverModel is None or not any(each.is_integer for each in program.variables):
         return True
     objective = sum(cost * values[column] for column, cost in program.objective)
@@ -444,7 +372,6 @@ def optimise(
     instance: Instance,
     *,
     cutoff_seconds: float | None,
-    solver: SolverName,
     within: Within,
     moments: Moments | None = None,
 ) -> Optimum:
@@ -465,7 +392,7 @@ def optimise(
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
         made = _program(tight, cutoff_seconds, moments)
-        optimum = _solved(made, solver=solver, within=within)
+        optimum = _solved(made, within)
         if tightening > SOLVER_FEASIBILITY:
             status = _UNPROVEN.get(optimum.status, optimum.status)
             optimum = replace(optimum, status=status, bound_seconds=0.0)
@@ -474,13 +401,13 @@ def optimise(
         evaluation = evaluate(instance, optimum.assignment)
         if fits(instance, evaluation):
             return replace(optimum, step_seconds=evaluation.step_seconds)
-    raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
+    raise SolverError("HiGHS keeps returning plans beyond the memory limit")
 
 
-def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> Optimum:
+def _solved(made: Formulation | None, within: Within) -> Optimum:
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
-    solution = solve(made.program, solver=solver, within=within)
+    solution = solve(made.program, within)
     bound = 0.0
     if isfinite(solution.bound):
         bound = solution.bound * made.scale.seconds + constant_fill(made)

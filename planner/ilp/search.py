@@ -11,10 +11,11 @@ known yet. How long a step takes does not matter then, and is not priced but for
 of the space are screened for memory one after another, and what may fit is looked into at once,
 though not for long: another may have a plan that is found sooner.
 
-Programs come last, for configurations with too many loads for branch and bound, and for those whose
-best relaxed plan does not fit: while ranks are searched, their virtual stages count as if they held
-alike. Programs count them by themselves (`planner.ilp.formulation`), in turns that grow. What a
-program's plan does not reach either is left open (`Queue.OPEN`), with its key as a bound.
+Programs come last, for configurations with too many loads for branch and bound, whose cuts differ
+where ranks hold several parts, or whose best relaxed plan does not fit: while ranks are searched,
+their virtual stages count as if they held alike. Programs count them by themselves, in turns that
+grow. What a program's plan does not reach either is left open (`Queue.OPEN`), with its key as a
+bound.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
-from planner.ilp.branch_and_bound import Branching, branching_of, relaxed_branching_of
+from planner.ilp.branch_and_bound import Branching, branching_of
 from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.feasibility import fitted
@@ -33,12 +34,10 @@ from planner.ilp.formulation import Moments
 from planner.ilp.frontier import Frontier, Queue, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
-from planner.ilp.lagrangian_bound import host_priced, objective_bounds, reduction
+from planner.ilp.lagrangian_bound import objective_bounds, reduction
 from planner.ilp.milp import (
-    SolverName,
     Status,
     Within,
-    default_solver,
     optimise,
 )
 from planner.ilp.pricing import PricedSpace, alike
@@ -130,7 +129,6 @@ def search(
     problem: Problem,
     *,
     on_progress: ProgressCallback | None = None,
-    solver: SolverName | None = None,
     wanted: Wanted = Wanted.FASTEST,
     cutoff_seconds: float | None = None,
     groups: Groups = ONE_GROUP,
@@ -162,7 +160,6 @@ def search(
             group_count=groups.count,
             plans=space.plans,
         ),
-        solver=solver or default_solver(),
         started=started,
         groups=groups,
         enough_seconds=groups.enough_seconds,
@@ -440,24 +437,14 @@ def _solve(state: State, index: int) -> None:
 
 
 def _branching(state: State, index: int, instance: Instance, limit: float) -> Branching | None:
-    """Return what is left of a configuration's branching, None where it can say no more.
-
-    Where cuts differ and there are too many loads, they are at the least that they add. Where a
-    first turn did not do, host bytes are priced too if that alone says more than it did.
-    """
+    """Return what is left of a configuration's branching, None where it can say no more."""
     is_lower = limit < state.declined.get(index, 0.0) * (1.0 - PROOF_TOLERANCE)
     if np.isfinite(limit) and (is_lower or index not in state.branchings):
         state.declined.pop(index, None)
         begun = state.space.branchings.pop(index, None)
         is_whole = begun is not None and begun.limit >= limit
         found = begun if is_whole else branching_of(instance, cutoff_seconds=limit)
-        if found is None and state.seconds_left > 0.0:
-            found = relaxed_branching_of(instance, cutoff_seconds=limit)
         state.branchings[index] = found
-    elif state.turns[index] == 1 and state.branchings.get(index) is not None:
-        priced = host_priced(instance, above_seconds=state.frontier.keys[index])
-        found = None if priced is None else branching_of(priced, cutoff_seconds=limit)
-        state.branchings[index] = found or state.branchings[index]
     return state.branchings.get(index)
 
 
@@ -490,13 +477,13 @@ def _program(state: State, index: int) -> None:
     optimum = optimise(
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
-        solver=state.solver,
         within=Within(state.seconds_left, TURN_NODES * 2 ** state.turns[index]),
         moments=Moments.of(state.configurations.row(index)) if is_apart else None,
     )
     bound, is_over = min(optimum.bound_seconds, limit), False
     if optimum.status in (Status.INFEASIBLE, Status.OPTIMAL):
         bound, is_over = limit if optimum.step_seconds is None else optimum.step_seconds, True
+    is_over |= optimum.status is Status.FAILED  # once more would be no use
     if optimum.assignment is not None:
         offered = offer_apart if is_apart else offer
         is_over |= not offered(state, index, instance, optimum.assignment)

@@ -87,8 +87,6 @@ TIGHTENING_PROGRESS = 1e-4
 HEURISTIC_ROUNDS = 16
 LEAN_TRANSIENTS = 8
 """Limits of transients under which choices are tried where nothing fits otherwise."""
-HOST_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""What all of a host's memory may be worth beside all of a device's in one limit for both."""
 
 # --- one rank: knapsacks and patterns ---
 
@@ -125,7 +123,6 @@ PLANE_ROUNDS = 12
 PACKING_ROUNDS = 4
 """Steps of the weights between packings of certain loads; of open ones there is one. As often are
 the loads packed that set a bound while many are open."""
-PACKING_SLACK_OPEN = 0.1
 UNITS_PER_LOOK = 1000.0
 
 # --- programs and simplest plans ---

@@ -1,7 +1,5 @@
 """Stage knapsack: the least cost of given layers on one rank.
 
-Knapsack: bounds of the least cost of given layers on one rank.
-
     minimise   sum c_s n_s   over whole n_s >= 0, where the choices of kind k sum to its layers
     subject to sum m_s n_s + largest transient <= capacity,   sum h_s n_s <= host,
                and any further limits of the same form as host's
@@ -13,19 +11,9 @@ without one the transient would be less, and the room more. So the least reduced
 with w, what c_s + lambda m_s is beyond the least of its kind, is added to the bound.
 Packing finds the least cost.
 
-Transient bounds: what given layers cost on one rank at the least, by their largest transient.
-
-A knapsack has a bound for each largest transient (Knapsack).
-
 Packing: the exact least cost of given layers on one rank, of the sets of choices that fit between
 the bound and an upper bound (`planner.ilp.stage_patterns`), compared by cost, memory and limits.
 A set without a layer that has the largest transient itself is looked at under a lesser one.
-
-Packed: what is known of the packings of one load at some weights, used at others.
-
-The least cost of a load is the least of w x over the parts x = (fill, pace, end) that its packings
-may have. Where it is at least L_i at weights w_i, it is at least mu L_i at all weights w >= mu w_i,
-as no part is below 0. Known packings cost w x at most. Where both meet nothing is left to look for.
 """
 
 from __future__ import annotations
@@ -41,7 +29,6 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Effort
 from planner.ilp.settings import (
-    FEW_KEPT,
     FINE_ROUNDING,
     ROUNDING,
     SETS_MOST,
@@ -414,44 +401,3 @@ def _cheapest(knapsack: Knapsack, at: Reduced, sets: LayerSets) -> Packing:
     counts = np.zeros(len(knapsack.cost), dtype=np.int64)
     counts[at.columns] = held[best]
     return Packing(lower=at.bound, cost=float(costs[best]), counts=counts)
-
-
-@dataclass(slots=True)
-class Packed:
-    """Different packings of one load, [columns] each, and proven bounds of its cost.
-
-    `weights` are of fill, pace and end, [proofs, 3], `lower` what the cost is at least with them,
-    [proofs], and `limits` what the packings were held to keep, [proofs, limits].
-    """
-
-    counts: list[Integers] = field(default_factory=list)
-    weights: list[Floats] = field(default_factory=list)
-    limits: list[Floats] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-
-    def add(self, counts: Integers | None, weights: Floats, limits: Floats, lower: float) -> None:
-        """Take note of a packing, if there is one, and of a bound; the last few are kept."""
-        if counts is not None and not any(np.array_equal(counts, known) for known in self.counts):
-            self.counts.append(counts)
-        for kept, new in ((self.weights, weights), (self.limits, limits)):
-            kept.append(new)
-            del kept[:-FEW_KEPT]
-        self.lower.append(max(lower, 0.0))
-        del self.lower[:-FEW_KEPT]
-
-    def bound(self, weights: Floats, limits: Floats) -> float:
-        """Return a bound of the cost at some weights [3] of what keeps some limits [limits].
-
-        It is 0 where nothing is known: what was proven under tighter limits is not used. Where no
-        packing keeps looser ones it is inf.
-        """
-        if not self.lower:
-            return 0.0
-        holds = (limits <= np.array(self.limits)).all(axis=1)
-        proven, lower = np.array(self.weights)[holds], np.array(self.lower)[holds]
-        if np.isinf(lower).any():
-            return float("inf")
-        ratio = np.full(proven.shape, np.inf)
-        np.divide(weights, proven, out=ratio, where=proven > 0.0)
-        share = ratio.min(axis=1)
-        return float((lower * np.where(np.isfinite(share), share, 1.0)).max(initial=0.0))

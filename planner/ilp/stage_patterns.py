@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
 
 import numpy as np
 
@@ -106,14 +105,6 @@ class Columns:
     transient: Floats
     host: Floats
 
-    def device(self, host_worth: float) -> Floats:
-        """Return the bytes on the device alone, where those of the host are priced, [columns]."""
-        return np.asarray(self.memory - host_worth * self.host)
-
-    def taken(self, places: Integers) -> Columns:
-        """Return some of the columns."""
-        return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
-
     def followed_by(self, others: Columns) -> Columns:
         """Return these columns with others behind them."""
         return Columns(
@@ -122,6 +113,10 @@ class Columns:
                 for field in fields(self)
             }
         )
+
+    def taken(self, places: Integers) -> Columns:
+        """Return some of the columns."""
+        return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,31 +195,14 @@ class Enumeration:
     light: int | None = None
 
 
-class Turn(NamedTuple):
-    """What became of sets: the first `stayed` are as they were, and those behind them new.
-
-    Of the latter, `before` says which set each was, and `number` how many layers of the `column`
-    it has more.
-    """
-
-    column: int
-    stayed: int
-    before: Integers
-    number: Integers
-
-    @staticmethod
-    def left(kept: Integers) -> Turn:
-        """Return the turn after which some sets are left."""
-        return Turn(column=0, stayed=0, before=kept, number=np.zeros(len(kept), dtype=np.int64))
-
-
 @dataclass(slots=True)
 class LayerSets:
     """Sets of layers under others than their bases, whose reduced cost is within a `gap`.
 
     A row [numbers] is of a set with all other layers under their bases, and grows by the same with
     every layer of a choice, so that layers are added to all sets at once. `others` are the choices
-    that the gap pays, the cheapest first; [others, numbers] are what a layer of each has `added`.
+    that the gap pays, the cheapest first; [others, numbers] are what a layer of each has `added`,
+    and [sets, others] the `layers` of each.
     `less` and `more` [others + 1] are the least reduced cost of a byte less, and of one more, by
     the others from a place on.
     """
@@ -233,7 +211,7 @@ class LayerSets:
     gap: float
     others: Integers = field(init=False)
     rows: Floats = field(init=False)
-    turns: list[Turn] = field(init=False)
+    layers: Integers = field(init=False)
     _beyond: Floats = field(init=False)
     _added: Floats = field(init=False)
     _limits: Floats = field(init=False)
@@ -263,29 +241,20 @@ class LayerSets:
         self._added = np.concatenate([change.T, is_own], axis=1)
         first = numbers[:, base[kinds]] @ own.held[kinds].astype(np.float64)
         self.rows = np.concatenate([first, np.zeros(len(kinds))])[None, :]
+        self.layers = np.zeros((1, len(self.others)), dtype=np.int64)
         taken = own.taken[binding]
         least = [taken[:, every[own.kind[every] == kind]].min(axis=1) for kind in kinds.tolist()]
         self._falls = taken[:, base[kinds]].T - np.array(least).reshape(len(kinds), len(binding))
         cost, memory = self._beyond[self.others], change[_MEMORY]
         self._less = _least_rates(cost, -memory)
         self._more = np.minimum(_least_rates(cost, memory), own.price)
-        self.turns = []
         self._lighter = np.zeros(len(numbers))
         if own.light is not None:
             self._lighter = numbers[:, own.light] - numbers[:, base[own.kind[own.light]]]
         if len(own.needed) and not set(own.needed.tolist()) & {*own.bases.values(), *light}:
-            self._begin_with(own.needed)
-
-    def _begin_with(self, needed: Integers) -> None:
-        """Begin with a layer of each needed choice in turn."""
-        one, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        places = np.flatnonzero(np.isin(self.others, needed)).tolist()
-        self.rows = np.concatenate([self.rows, self.rows + self._added[places]])
-        self.turns = [
-            Turn(int(self.others[place]), stayed, none, one)
-            for stayed, place in enumerate(places, start=1)
-        ]
-        self.keep(np.arange(1, len(self.rows)))
+            places = np.flatnonzero(np.isin(self.others, own.needed))
+            self.rows = self.rows + self._added[places]
+            self.layers = np.eye(len(self.others), dtype=np.int64)[places]
 
     def extend(self, place: int) -> None:
         """Add the sets that have layers of one more choice as well, in any number that may do."""
@@ -300,9 +269,10 @@ class LayerSets:
         before = before.repeat(times)
         rows = self.rows.take(before, axis=0) + number[:, None] * added
         kept = self.may_do(rows, place + 1).nonzero()[0]
-        if len(kept):
-            self.turns.append(Turn(column, len(self.rows), before[kept], number[kept]))
-            self.rows = np.concatenate([self.rows, rows[kept]])
+        layers = self.layers[before[kept]]
+        layers[:, place] += number[kept]
+        self.rows = np.concatenate([self.rows, rows[kept]])
+        self.layers = np.concatenate([self.layers, layers])
 
     def is_paid(self, place: int) -> bool:
         """Return whether the gap pays for a layer of the choice at a place in any set."""
@@ -314,10 +284,9 @@ class LayerSets:
         kinds, kind = list(self.own.bases), int(self.own.kind[column])
         return np.asarray(float(self.own.held[kind]) - rows[:, kinds.index(kind) - len(kinds)])
 
-    def keep(self, kept: Integers) -> None:
+    def keep(self, some: Integers | Booleans) -> None:
         """Keep some of the sets alone."""
-        self.turns.append(Turn.left(kept))
-        self.rows = self.rows[kept]
+        self.rows, self.layers = self.rows[some], self.layers[some]
 
     def may_do(self, rows: Floats, place: int) -> Booleans:
         """Return which rows the choices from a place on may complete within the gap and limits."""
@@ -330,8 +299,7 @@ class LayerSets:
 
     def _reduced(self, rows: Floats, place: int) -> Floats:
         """Return the reduced cost that rows come to, with what memory costs them, at the least."""
-        memory = rows[:, _MEMORY]
-        lightest = memory
+        memory = lightest = rows[:, _MEMORY]
         if self.own.light is not None:
             lightest = memory + self._left(rows, self.own.light) * self._lighter[_MEMORY]
         over = np.maximum(lightest - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
@@ -350,13 +318,13 @@ class LayerSets:
 
         Inf where there is no such number.
         """
+        first = _COMPARED + len(self.own.compared)
         over = np.column_stack(
             [
                 self.rows[:, _MEMORY] - self.own.room * (1.0 + FINE_ROUNDING),
                 self._taken(self.rows) - self._limits,
             ]
         )
-        first = _COMPARED + len(self.own.compared)
         change = np.array([self._lighter[_MEMORY], *self._lighter[first:]])
         ratio = over / np.where(change == 0.0, 1.0, -change)
         least = np.where(change < 0.0, np.ceil(ratio), 0.0).max(axis=1, initial=0.0)
@@ -371,13 +339,13 @@ class LayerSets:
 
         Whatever completes the one completes the other, as it leaves as many layers to their bases.
         """
-        self.keep(self.may_do(self.rows, place).nonzero()[0])
+        self.keep(self.may_do(self.rows, place))
         if len(self.own.compared) == 1:
             self.keep(self._cheapest())
             return
         first = _COMPARED + len(self.own.compared)
-        limited = np.arange(first, first + len(self._limits))
-        kinds = np.arange(first + len(self._limits), self.rows.shape[1])
+        limited = range(first, first + len(self._limits))
+        kinds = range(first + len(self._limits), self.rows.shape[1])
         measures = self.rows[:, [*range(_COMPARED, first), _MEMORY, *limited, *kinds]].T
         order = np.lexsort(measures[::-1])
         self.keep(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
@@ -401,16 +369,12 @@ class LayerSets:
         """Keep about `count` sets of the least cost, all that are within a smaller gap."""
         reduced = self._reduced(self.rows, place)
         self.gap = float(np.partition(reduced, count)[count])
-        self.keep((reduced < self.gap).nonzero()[0])
+        self.keep(reduced < self.gap)
 
     def counts(self, some: Integers) -> Integers:
         """Return the layers of some sets by column, [sets, columns]."""
-        at, found = some.copy(), np.zeros((len(some), len(self.own.kind)), dtype=np.int64)
-        for turn in reversed(self.turns):
-            new = (at >= turn.stayed).nonzero()[0]
-            place = at[new] - turn.stayed
-            found[new, turn.column] += turn.number[place]
-            at[new] = turn.before[place]
+        found = np.zeros((len(some), len(self.own.kind)), dtype=np.int64)
+        found[:, self.others] = self.layers[some]
         for kind, base in self.own.bases.items():
             own = self.own.kind == kind
             found[:, base] += self.own.held[kind] - found[:, own].sum(axis=1)
@@ -459,5 +423,5 @@ def sets_within(
             if len(sets.rows) > most:
                 sets.narrow(place + 1, most // 4)
             crowd = max(SETS_FEW, 2 * len(sets.rows))
-    sets.keep(sets.may_do(sets.rows, len(sets.others)).nonzero()[0])
+    sets.keep(sets.may_do(sets.rows, len(sets.others)))
     return sets

@@ -15,7 +15,6 @@ from planner.cost.configuration import Configuration
 from planner.cost.price_list import configuration_of
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.milp import SolverName
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import (
     DEGREES,
@@ -30,11 +29,11 @@ from planner.ilp.problem import (
 )
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
-from planner.ilp.simplest import Price, simplest
 from planner.proof.verify import differences_from_prediction, objective_value
 from planner.requests.least_states import states_exceed_memory
 from planner.requests.parts import search_parts
 from planner.requests.resolution import Request
+from planner.requests.simplest_plan import Price, simplest
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import Certificate, Prediction, Simplicity
 from planner.schema.strategy import Strategy
@@ -107,7 +106,6 @@ class Inquiry:
 
     deadline: float
     share_ratio: float
-    solver: SolverName | None = None
     listen: Listener | None = None
     on_progress: ProgressCallback | None = None
     pool: Pool | None = None
@@ -121,7 +119,6 @@ class Inquiry:
         seconds: float,
         *,
         share_ratio: float = 0.25,
-        solver: SolverName | None = None,
         listen: Listener | None = None,
         on_progress: ProgressCallback | None = None,
         pool: Pool | None = None,
@@ -130,7 +127,6 @@ class Inquiry:
         return cls(
             deadline=time.perf_counter() + seconds,
             share_ratio=share_ratio,
-            solver=solver,
             listen=listen,
             on_progress=on_progress,
             pool=pool,
@@ -188,7 +184,7 @@ class Inquiry:
         def questions() -> Iterator[_Question]:
             for part in parts:
                 seconds = self.seconds_left * min(places / (len(parts) - done), 1.0)
-                yield _Question(function, part, seconds, 1.0, self.solver)
+                yield _Question(function, part, seconds, 1.0)
 
         for found in self._answers(self.pool, questions()):
             done += 1
@@ -206,8 +202,7 @@ class Inquiry:
                 yield function(*part, inquiry=self)
             return
         questions = (
-            _Question(function, part, self.seconds_left, self.share_ratio, self.solver)
-            for part in parts
+            _Question(function, part, self.seconds_left, self.share_ratio) for part in parts
         )
         yield from self._answers(self.pool, questions)
 
@@ -300,7 +295,6 @@ class Inquiry:
             lambda limits, cutoff: search(
                 self._problem(request, limits),
                 on_progress=self.on_progress,
-                solver=self.solver,
                 wanted=wanted,
                 cutoff_seconds=cutoff,
                 groups=groups,
@@ -411,13 +405,12 @@ class _Question(NamedTuple):
     part: tuple[Any, ...]
     seconds: float
     share_ratio: float
-    solver: SolverName | None
 
 
 def _answered(question: _Question) -> tuple[Any, int]:
     """Return one part of an answer, and of how many searches it is."""
-    function, part, seconds, share_ratio, solver = question
-    inquiry = Inquiry.within(seconds, share_ratio=share_ratio, solver=solver)
+    function, part, seconds, share_ratio = question
+    inquiry = Inquiry.within(seconds, share_ratio=share_ratio)
     return function(*part, inquiry=inquiry), inquiry.search_count
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.formulation import Moments
 from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
-from planner.ilp.milp import Optimum, SolverName, Status, Within, optimise
+from planner.ilp.milp import Optimum, Status, Within, optimise
 from tests.draws import drawn, of_drawn
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance
@@ -111,7 +111,6 @@ def found(instance: Instance) -> Optimum:
         instance,
         moments=moments_of(instance),
         cutoff_seconds=None,
-        solver=SolverName.HIGHS,
         within=Within(SECONDS),
     )
 

@@ -7,11 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from planner.ilp.instance import Instance, undominated, with_host_priced
+from planner.ilp.instance import Instance, undominated
 from planner.ilp.lagrangian_bound import (
     Reduction,
     Windows,
-    host_priced,
     least_memory_bytes,
     objective_bounds,
     reduction,
@@ -81,21 +80,6 @@ def test_no_bound_exceeds_the_optimum() -> None:
             bounds = objective_bounds(instance)
             assert bounds is not None, f"instance {seed}"
             assert bounds.step_seconds() <= best.step_seconds * ROUNDING, f"instance {seed}"
-
-
-def test_no_bound_with_host_bytes_priced_exceeds_the_optimum() -> None:
-    raised = 0
-    for seed, instance, best in solved():
-        known = objective_bounds(instance)
-        if best is None or known is None:
-            continue
-        found = host_priced(instance, above_seconds=known.step_seconds())
-        for priced in (found or instance, with_host_priced(instance, 1.0)):
-            bounds = objective_bounds(priced)
-            assert bounds is not None, f"instance {seed}"
-            assert bounds.step_seconds() <= best.step_seconds * ROUNDING, f"instance {seed}"
-        raised += found is not None
-    assert raised > of_drawn(30, one_of=ONE_OF)
 
 
 def test_no_part_of_a_bound_exceeds_that_part_of_the_optimum() -> None:

@@ -1,7 +1,7 @@
 """What branching on ranks settles is what trying everything finds, and its bounds never exceed it.
 
 It leaves alone chains whose cuts differ in what travels over them where ranks hold several parts,
-which `test_placing_equals_brute_force` has.
+which `test_cuts_that_differ_equal_brute_force` has.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from planner.ilp.branch_and_bound import Branching, branching_of
-from planner.ilp.instance import Instance, evaluate, fits, with_host_priced
+from planner.ilp.instance import Instance, evaluate, fits
 from planner.ilp.problem import Effort, Outcome
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.draws import drawn, of_drawn
@@ -89,25 +88,6 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated() -> None:
             settled += 1
             assert_found_the_best(instance, outcome, best)
     assert settled > of_drawn(20, one_of=ONE_OF)
-
-
-@pytest.mark.parametrize("ratio", [0.25, 4.0])
-def test_branching_finds_the_optimum_where_host_bytes_are_priced(ratio: float) -> None:
-    """With half of the hosts' memory, so that many plans exceed it."""
-    seen: Counter[bool] = Counter()
-    for seed in SEEDS:
-        whole = seeded_instance(seed)
-        instance = replace(whole, host_capacity_bytes=np.floor(whole.host_capacity_bytes / 2.0))
-        best = least_step(instance)
-        if best is None or is_left_alone(instance):
-            continue
-        branching = branching_of(with_host_priced(instance, ratio), cutoff_seconds=best * 1.5)
-        assert branching is not None
-        outcome = run_to_the_end(branching, best)
-        seen[outcome.is_done] += 1
-        if outcome.is_done:
-            assert_found_the_best(instance, outcome, best)
-    assert seen[True] > 9 * seen[False]
 
 
 @pytest.mark.parametrize("below", [1e-6, 0.01])

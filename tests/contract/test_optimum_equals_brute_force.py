@@ -1,4 +1,4 @@
-"""The optimum of an instance is what trying everything finds, on both solvers."""
+"""The optimum of an instance is what trying everything finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from planner.ilp.construction_heuristic import even_assignment, heuristic_assignment
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
-from planner.ilp.milp import Optimum, SolverName, Status, Within, available_solvers, optimise
+from planner.ilp.milp import Optimum, Status, Within, optimise
 from tests.draws import drawn, of_drawn
 from tests.false_solver import says_infeasible
 from tests.oracle import least_step
@@ -23,14 +23,11 @@ DRAWN = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-BOTH = pytest.mark.parametrize("solver", list(SolverName))
 
 
-def optimum_of(
-    instance: Instance, solver: SolverName, *, cutoff_seconds: float | None = None
-) -> Optimum:
+def optimum_of(instance: Instance, *, cutoff_seconds: float | None = None) -> Optimum:
     """The engine's answer, with time enough to prove it."""
-    return optimise(instance, cutoff_seconds=cutoff_seconds, solver=solver, within=Within(60.0))
+    return optimise(instance, cutoff_seconds=cutoff_seconds, within=Within(60.0))
 
 
 def assert_places_every_layer(instance: Instance, assignment: Assignment) -> None:
@@ -49,35 +46,29 @@ def assert_places_every_layer(instance: Instance, assignment: Assignment) -> Non
         assert placed.sum(axis=1).tolist() == held
 
 
-def test_both_solvers_are_there_to_be_compared() -> None:
-    assert set(available_solvers()) == set(SolverName)
-
-
-@BOTH
 @DRAWN
 @given(instance=instances())
-def test_optimum_equals_brute_force(solver: SolverName, instance: Instance) -> None:
+def test_optimum_equals_brute_force(instance: Instance) -> None:
     """Without a cutoff, at the optimum, above it and below it."""
     best = least_step(instance)
-    free = optimum_of(instance, solver)
+    free = optimum_of(instance)
     if best is None:
         assert free.status is Status.INFEASIBLE
         return
-    at = optimum_of(instance, solver, cutoff_seconds=best * (1.0 + 1e-9))
-    above = optimum_of(instance, solver, cutoff_seconds=best * 1.3)
-    below = optimum_of(instance, solver, cutoff_seconds=best * (1.0 - 1e-6))
+    at = optimum_of(instance, cutoff_seconds=best * (1.0 + 1e-9))
+    above = optimum_of(instance, cutoff_seconds=best * 1.3)
+    below = optimum_of(instance, cutoff_seconds=best * (1.0 - 1e-6))
     assert [o.status for o in (free, at, above)] == [Status.OPTIMAL] * 3
     assert [o.step_seconds for o in (free, at, above)] == pytest.approx([best] * 3, rel=1e-9)
     assert below.status is Status.INFEASIBLE
 
 
-@BOTH
-def test_optimum_of_larger_instances_equals_brute_force(solver: SolverName) -> None:
+def test_optimum_of_larger_instances_equals_brute_force() -> None:
     """Drawn instances are often trivial, seeded ones seldom."""
     for seed in drawn(range(10_000, 10_150), one_of=ONE_OF):
         instance = seeded_instance(seed)
         best = least_step(instance)
-        found = optimum_of(instance, solver).step_seconds
+        found = optimum_of(instance).step_seconds
         assert found == (None if best is None else pytest.approx(best, rel=1e-9)), (
             f"instance {seed}"
         )
@@ -93,9 +84,7 @@ def test_plans_are_found_that_a_solver_calls_infeasible_and_none_where_none_are(
         for ratio in (1.3, 1.0 + 1e-9, 1.0 - 1e-6) if best is not None else ():
             with pytest.MonkeyPatch.context() as patch:
                 says_infeasible(patch, 1)
-                found = optimum_of(
-                    seeded_instance(seed), SolverName.HIGHS, cutoff_seconds=best * ratio
-                )
+                found = optimum_of(seeded_instance(seed), cutoff_seconds=best * ratio)
             if ratio < 1.0:
                 assert found.status is Status.INFEASIBLE, f"instance {seed}"
             else:
@@ -103,12 +92,11 @@ def test_plans_are_found_that_a_solver_calls_infeasible_and_none_where_none_are(
                 assert found.step_seconds == pytest.approx(best, rel=1e-9), f"instance {seed}"
 
 
-@BOTH
 @DRAWN
 @given(instance=instances())
-def test_the_optimum_is_a_whole_plan_that_fits(solver: SolverName, instance: Instance) -> None:
+def test_the_optimum_is_a_whole_plan_that_fits(instance: Instance) -> None:
     """Every layer is placed once, in the order of the chain, within every rank's memory."""
-    assignment = optimum_of(instance, solver).assignment
+    assignment = optimum_of(instance).assignment
     if assignment is not None:
         assert_places_every_layer(instance, assignment)
         assert fits(instance, evaluate(instance, assignment))

@@ -10,7 +10,6 @@ import pytest
 
 from planner.cost.step import predict
 from planner.ilp.frontier import Queue, State
-from planner.ilp.milp import SolverName
 from planner.ilp.problem import Found, Group, Groups, NotFound, Problem
 from planner.ilp.search import search
 from planner.schema.plan import Certificate
@@ -20,7 +19,6 @@ from tests.draws import drawn, of_drawn
 from tests.oracle import best_plan
 from tests.small_jobs import Priced, small_jobs, small_problem
 
-BOTH = pytest.mark.parametrize("solver", list(SolverName))
 ROUNDING = 1.0 + 1e-9
 ONE_OF = 10
 ONE_STAGE_A_RANK = ("1f1b", "gpipe")
@@ -100,12 +98,11 @@ def assert_is_a_plan(problem: Problem, strategy: Strategy, step_seconds: float) 
     assert prediction.step_seconds.p50 == pytest.approx(step_seconds, rel=1e-9)
 
 
-@BOTH
-def test_search_finds_and_proves_the_best_of_all_configurations(solver: SolverName) -> None:
+def test_search_finds_and_proves_the_best_of_all_configurations() -> None:
     """With one stage on each rank; both kinds of pipelines, one or two kinds of devices."""
     answers = 0
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
-        result = search(one.problem, solver=solver)
+        result = search(one.problem)
         if math.isinf(one.least):
             assert isinstance(result, NotFound), f"job {one.seed}"
             assert result.proven, f"job {one.seed}"
@@ -144,12 +141,11 @@ def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
             assert result.certificate.status == "optimal", f"job {one.seed}"
 
 
-@BOTH
-def test_searches_with_virtual_stages_are_proven_or_say_their_gap(solver: SolverName) -> None:
+def test_searches_with_virtual_stages_are_proven_or_say_their_gap() -> None:
     """Plans are no better than the best, bounds no worse, and nearly all are proven."""
     answers, proven = 0, 0
     for one in solved(500, 550):
-        result = search(one.problem, solver=solver)
+        result = search(one.problem)
         if math.isinf(one.least):
             assert isinstance(result, NotFound), f"job {one.seed}"
             continue
@@ -168,12 +164,11 @@ def test_searches_with_virtual_stages_are_proven_or_say_their_gap(solver: Solver
     assert proven > 0.8 * answers
 
 
-@BOTH
-def test_groups_are_the_best_plans_of_different_degrees(solver: SolverName) -> None:
+def test_groups_are_the_best_plans_of_different_degrees() -> None:
     """Three of them where there are as many, in order, each the best of its own degrees."""
     several = 0
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
-        result = search(one.problem, solver=solver, groups=Groups(count=3))
+        result = search(one.problem, groups=Groups(count=3))
         expected = one.least_by_degrees()[:3]
         groups = result.groups if isinstance(result, Found) else ()
         steps = [group.step_seconds for group in groups]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -13,12 +12,11 @@ from planner.ilp import cut_point_graph as transitions
 from planner.ilp.cut_point_graph import (
     Step,
     cuts_with_loads,
-    edged_moves_by_chunks,
     moves_by_segments,
     steps_along,
     steps_of,
 )
-from planner.ilp.instance import CutExtras, Instance, Kind, load_of_cuts
+from planner.ilp.instance import Instance, Kind, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.problem import TooManyError
 from planner.ilp.stage_loads import Load, loads_of
@@ -109,52 +107,6 @@ def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
     steps = steps_of(instance, windows, loads, sums_most=0)
     assert steps is not None
     assert set(loads_of_all_ways(steps, loads)) == loads_of_all_cuts(instance)
-
-
-def with_classes(instance: Instance, seed: int) -> Instance:
-    """Cuts that cost differently behind blocks of two or three classes, which kinds do not say."""
-    numbers = np.random.default_rng(seed)
-    count = int(numbers.integers(2, 4))
-    pattern = numbers.integers(0, count, size=int(numbers.integers(1, 4)))
-    classes = np.resize(pattern, instance.block_count)
-    classes[: int(numbers.integers(0, 3))] = 0
-    added = np.zeros((len(instance.holders) - 1, count))
-    extras = CutExtras(pace=added, fill=added, first_bytes=added, second_bytes=added)
-    return replace(instance, extras=extras, classes=tuple((int(one), 1) for one in classes))
-
-
-def edged_loads_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> tuple[Load, ...]:
-    """What ranks hold between some cuts, with the class of the block before each of these."""
-    edges: list[list[int]] = [[] for _ in range(instance.stage_count)]
-    for stage, rank in enumerate(instance.holders):
-        for place, beside in ((stage, stage - 1), (stage + 1, stage + 1)):
-            is_cut = 0 < cuts[place] < instance.block_count
-            apart = is_cut and instance.holders[beside] != rank
-            edges[rank].append(1 + int(instance.block_classes[cuts[place] - 1]) if apart else 0)
-    loads = load_of_cuts(instance, cuts)
-    return tuple((*load, *own) for load, own in zip(loads, edges, strict=True))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_ways_with_edges_are_those_to_cut_the_chain(seed: int) -> None:
-    instance = with_classes(a_random_instance(seed), seed)
-    windows = everything(instance)
-    loads = loads_of(instance, windows, most=10_000)
-    assert loads is not None
-    found = edged_moves_by_chunks(instance, windows, loads)
-    assert found is not None
-    moves, edged = found
-    steps = steps_along(moves)
-    assert steps is not None
-    expected = {
-        edged_loads_of_cuts(instance, (0, *inner, instance.block_count))
-        for inner in combinations(range(1, instance.block_count), len(instance.holders) - 1)
-    }
-    assert set(loads_of_all_ways(steps, edged)) == expected
-    for held in sorted(expected)[:: max(len(expected) // 5, 1)]:
-        cuts, _ = cuts_with_loads(instance, held)
-        assert cuts is not None
-        assert edged_loads_of_cuts(instance, cuts) == held
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,9 +7,8 @@ import pytest
 from planner.cost.configuration import Configuration
 from planner.cost.schedule import in_flight, peak_activation_bytes, peak_holdings
 from planner.ilp.construction_heuristic import filling_of_cuts
-from planner.ilp.cut_point_graph import loads_at_cuts
 from planner.ilp.incumbent import leanest_cuts
-from planner.ilp.instance import Assignment, Instance, evaluate
+from planner.ilp.instance import Assignment, Instance, evaluate, load_of_cuts
 from planner.schema.strategy import PipelineSchedule
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance
@@ -80,14 +79,14 @@ def test_no_cuts_of_the_same_loads_take_less_memory(folded: bool) -> None:
         row = configuration_of(instance)
         *_, cuts = every_cut(instance.block_count, len(instance.holders))  # heavy in front
         assignment = Assignment(counts=filling_of_cuts(instance, cuts).counts, cuts=cuts)
-        loads = loads_at_cuts(instance, cuts)
+        loads = load_of_cuts(instance, cuts)
         leanest = leanest_cuts(instance, assignment, row)
         assert leanest is not None, seed
-        assert loads_at_cuts(instance, leanest) == loads, seed
+        assert load_of_cuts(instance, leanest) == loads, seed
         least = min(
             largest_excess(instance, assignment, other, row)
             for other in every_cut(instance.block_count, len(instance.holders))
-            if loads_at_cuts(instance, other) == loads
+            if load_of_cuts(instance, other) == loads
         )
         own = largest_excess(instance, assignment, leanest, row)
         assert own == pytest.approx(least), seed

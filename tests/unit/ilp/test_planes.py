@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp import lagrangian_decomposition as planes
 from planner.ilp.branch_and_bound import Branching, Region, branching_of
 from planner.ilp.lagrangian_decomposition import Master, WeightSearch
 from planner.ilp.problem import Effort
@@ -60,16 +59,6 @@ def test_no_weights_bound_a_plan_from_above(block: int) -> None:
         assert start.lower <= found.lower
         assert min(found.lower, branching.limit) <= step * (1.0 + 1e-9)
     assert looked_at > 10
-
-
-def test_weights_stay_as_they_are_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planes, "is_available", lambda: False)
-    branching, region, _ = next(known for seed in range(30) if (known := _whole(seed)))
-    search = WeightSearch(
-        decomposition=branching.decomposition, box=region.box, allowed=region.allowed
-    )
-    start = branching.decomposition.bounded(region.weights, region.box, region.allowed)
-    assert search.best(start, target=branching.limit, rounds=24, effort=Effort()) is start
 
 
 def test_planes_find_better_weights_than_even_ones() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from planner.ilp.batched_chains import Pools
 
@@ -119,16 +118,3 @@ def test_rooms_are_those_of_the_cheapest_kind() -> None:
             assert not inside, f"chain {seed}"
             without += 1
     assert without > 100
-
-
-def test_whole_blocks_of_the_dear_kind_set_the_level() -> None:
-    """Five dear blocks on four ranks: one holds two of them, however cheap the others are."""
-    row = Chain(
-        prices=np.array([[[1.0]], [[10.0]]]),
-        offset=np.array([[0.0]]),
-        counts=np.array([3, 5]),
-        size=np.array([4]),
-        least=1,
-    )
-    assert row.pools().least_level()[0] == pytest.approx(20.0)
-    assert min(float(row.phi(held).max()) for held in row.splits()) == pytest.approx(20.0)

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from planner.ilp.instance import Instance, Kind, with_host_priced
+from planner.ilp.instance import Instance, Kind
 from planner.ilp.lagrangian_bound import Reduction, reduction
 
 KEPT, RECOMPUTED = (2.0, 4.0), (3.0, 1.0)
@@ -130,13 +130,3 @@ def test_given_cuts_leave_each_rank_what_lies_between_them_of_every_kind() -> No
     assert found is not None
     for counts in (found.windows.sure, found.windows.room):
         assert counts[:, 1:3].tolist() == [[3, 1], [2, 2]]
-
-
-def test_a_choice_that_saves_the_device_is_left_where_host_bytes_are_priced() -> None:
-    """A layer takes 6 bytes, or 3 and 4 of the host: two of 6 exceed the device's 10."""
-    layers = replace(a_kind(4, (2.0, 6.0), (3.0, 3.0)), host=np.array([[0.0, 4.0]] * 2))
-    instance = replace(an_instance(layers, capacity=10.0), host_capacity_bytes=np.full(2, 10.0))
-    priced = with_host_priced(instance, 1.0)
-    assert priced.kinds[1].memory.tolist() == [[6.0, 7.0]] * 2
-    assert priced.capacity_bytes.tolist() == [20.0, 20.0]
-    assert (reduced(priced, inf).most[1] > 0).all()

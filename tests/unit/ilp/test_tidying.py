@@ -11,7 +11,7 @@ import pytest
 from planner.ilp import canonical_plan as tidying
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
-from planner.ilp.milp import SolverName, Status, Within, available_solvers, optimise
+from planner.ilp.milp import Status, Within, optimise
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
 from tests.draws import drawn
@@ -25,14 +25,14 @@ LAYERS_MOST = 6
 
 
 @cache
-def solved(solver: SolverName = SolverName.HIGHS) -> tuple[tuple[int, Instance, Assignment], ...]:
+def solved() -> tuple[tuple[int, Instance, Assignment], ...]:
     """Instances with a best plan of each, as a program finds it."""
     found = []
     for seed in SEEDS:
         instance = seeded_instance(seed)
         if sum(kind.count for kind in instance.kinds) > LAYERS_MOST * instance.stage_count:
             continue
-        best = optimise(instance, cutoff_seconds=None, solver=solver, within=Within(20.0))
+        best = optimise(instance, cutoff_seconds=None, within=Within(20.0))
         if best.status is Status.OPTIMAL and best.assignment is not None:
             found.append((seed, instance, best.assignment))
     return tuple(found)
@@ -84,10 +84,9 @@ def least_burden(
     return least
 
 
-@pytest.mark.parametrize("solver", available_solvers())
-def test_every_rank_has_its_simplest_form(solver: SolverName) -> None:
+def test_every_rank_has_its_simplest_form() -> None:
     changed = 0
-    for seed, instance, assignment in solved(solver):
+    for seed, instance, assignment in solved():
         found = tidied(instance, assignment, choices=CHOICES)
         before, after = evaluate(instance, assignment), evaluate(instance, found)
         assert after.step_seconds == pytest.approx(before.step_seconds, rel=EASED)

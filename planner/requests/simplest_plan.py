@@ -1,4 +1,4 @@
-"""Simplest: of all plans within a tolerance of the fastest, the one of least complexity.
+"""Simplest plan: of all plans within a tolerance of the fastest, the one of least complexity.
 
 Complexity counts techniques (`planner.space.complexity`): those of the degrees, known before a
 configuration is looked into, and those of its layers. Of plans of equal complexity the fastest is
@@ -26,14 +26,14 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Floats, Integers
+from planner.cost.configuration import Booleans, Choice, Floats, Integers
 from planner.cost.step import predict
 from planner.hardware import ClusterHardware
 from planner.ilp.branch_and_bound import branching_of
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.incumbent import cut_anew
-from planner.ilp.instance import Assignment, Instance, evaluate, evaluate_uniform, fits
+from planner.ilp.instance import Assignment, Instance, at_cuts, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import objective_bounds
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Effort, Group, Problem
@@ -308,7 +308,7 @@ def _price_choices(part: _Part, quest: _Quest, index: int) -> None:
     """Take the best plan of a configuration whose layers are all alike, if it is better."""
     instance, cuts = part.space.pricing.instance_with_all(index), part.cuts(index)
     places = np.array(instance.kinds[instance.free_kinds[0]].choice)
-    priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
+    priced = _evaluate_uniform(instance, cuts, ends=part.ends[places])
     more = np.array([len(part.space.choices[place].offload) for place in places])
     counted = part.own[index] + more
     for column in np.lexsort((priced.step_seconds, counted)).tolist():
@@ -318,6 +318,51 @@ def _price_choices(part: _Part, quest: _Quest, index: int) -> None:
             assignment = _uniform(instance, cuts, column, int(part.ends[places[column]]))
             if _offer(part, quest, part.space.strategy(index, instance, assignment)):
                 return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UniformPlans:
+    """What assignments cost in which all layers have one choice; arrays are [choices]."""
+
+    step_seconds: Floats
+    fits: Booleans
+
+
+def _evaluate_uniform(
+    instance: Instance, cuts: tuple[int, ...], *, ends: Integers
+) -> _UniformPlans:
+    """Return the step of every choice of blocks, if all blocks have it; cuts are as given.
+
+    All free kinds have the same choices in the same order; `ends` [choices] are those of the
+    embedding and the head that go with them.
+    """
+    loads = np.array(load_of_cuts(instance, cuts))
+    instance = at_cuts(instance, cuts)
+    starts = {name: getattr(instance, f"stage_{name}") for name in ("pace", "fill", "end")}
+    starts |= {"memory": instance.stage_bytes, "host": np.zeros(instance.stage_count)}
+    held = {
+        name: start[:, None] + sum(_uniform_layers(instance, name, loads, ends))
+        for name, start in starts.items()
+    }
+    transient = np.max(list(_uniform_layers(instance, "transient", loads > 0, ends)), axis=0)
+    step = held["fill"].sum(axis=0) + held["end"].max(axis=0)
+    return _UniformPlans(
+        step_seconds=step + instance.repeat_count * held["pace"].max(axis=0),
+        fits=(held["memory"] + transient <= instance.capacity_bytes[:, None]).all(axis=0)
+        & (held["host"] <= instance.host_capacity_bytes[:, None]).all(axis=0),
+    )
+
+
+def _uniform_layers(
+    instance: Instance, name: str, loads: Integers | Booleans, ends: Integers
+) -> Iterator[Floats]:
+    """Yield what each kind's layers add of a number, [stages, choices]."""
+    for column, k in enumerate(instance.free_kinds):
+        yield loads[:, column, None] * getattr(instance.kinds[k], name)
+    for kind in instance.kinds:
+        if kind.pinned_stage is not None:
+            is_there = np.arange(instance.stage_count) == kind.pinned_stage
+            yield np.where(is_there[:, None], getattr(kind, name)[:, ends], 0.0)
 
 
 def _uniform(instance: Instance, cuts: tuple[int, ...], column: int, end: int) -> Assignment:
