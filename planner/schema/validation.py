@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, SkipValidation
 
 from planner.schema.document import Count, Document, Part
 from planner.schema.plan import IntervalCause, MemoryBreakdown, StepBreakdown
@@ -93,7 +93,7 @@ class RunComparison(Part):
     """One run's predictions beside its measurements; a run without a price has the reason.
 
     `interval_causes` say why the step's interval is as wide as it is, `assumptions` what was
-    assumed to price the run.
+    assumed to price the run. The `strategy` may have virtual stages without a layer, as no plan.
     """
 
     id: str | None
@@ -108,7 +108,7 @@ class RunComparison(Part):
     outcome: str | None = None
     breakdown_seconds: StepBreakdown | None = None
     memory_bytes: MemoryBreakdown | None = None
-    strategy: Strategy | None = None
+    strategy: SkipValidation[Strategy | None] = None
     assumptions: tuple[str, ...] = ()
 
 

@@ -23,6 +23,7 @@ from planner.units import GIB
 from planner.validation.case import Case, case_of
 from planner.validation.comparison import compare
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+from planner.validation.row import run_comparison
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
 
@@ -263,6 +264,15 @@ def test_embedding_and_loss_are_virtual_stages_where_they_make_up_the_number() -
     assert case.strategy.virtual_pipeline_degree == 12
     assert case.strategy.pipeline_schedule is PipelineSchedule.INTERLEAVED
     assert Assumption.ENDS_AS_STAGES in case.assumptions
+
+
+def test_a_row_with_virtual_stages_without_a_layer_is_told() -> None:
+    answer = run_comparison(compare(the_case(KORTHIKANTI, layers=94, vpp=12)))
+    stages = answer.model_dump(mode="json")["strategy"]["stages"]
+    assert [len(stage["layers"]) for stage in stages] == [0] + [1] * 94 + [0]
+    assert "virtual stages without a layer: the embedding is the first, the loss the last" in (
+        answer.assumptions
+    )
 
 
 def test_two_virtual_stages_are_interleaved_though_one_of_the_first_rank_has_no_layer() -> None:
