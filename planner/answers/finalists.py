@@ -56,10 +56,14 @@ class Finalist:
 
 @dataclass(slots=True, kw_only=True)
 class _Race:
-    """The fastest plans of their kinds; no plan of another has a closed form below a bound."""
+    """The fastest plans of their kinds; no plan of another has a closed form below a bound.
+
+    Blocks are not moved any more once the time of the `inquiry` is over.
+    """
 
     request: Request
     left_seconds: float
+    inquiry: Inquiry | None = None
     finalists: list[Finalist] = field(default_factory=list)
     seen: set[Strategy] = field(default_factory=set)
 
@@ -105,7 +109,8 @@ class _Race:
             even = [] if group.even is None else [_finalist(self.request, group.even)]
             entered += [one for one in even if one.prediction.fits]
             best = min(entered, key=lambda one: one.step_seconds)
-            other = _arranged(self.request, best, enough_seconds=group.step_seconds)
+            enough = group.step_seconds
+            other = _arranged(self.request, best, self.inquiry, enough_seconds=enough)
             entered += [] if other is best else [other]
         self.finalists += entered
 
@@ -224,7 +229,7 @@ def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: flo
     to be the fastest is not searched again.
     """
     job, bound = request.job.resolved, found.certificate.lower_bound_seconds
-    race = _Race(request=request, left_seconds=bound)
+    race = _Race(request=request, left_seconds=bound, inquiry=inquiry)
     own = Group(strategy=found.strategy, step_seconds=found.step_seconds)
     race.enter(next((each for each in found.groups if each.strategy == found.strategy), own))
     is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
@@ -311,14 +316,27 @@ def _checked(request: Request, strategy: Strategy, closed_form_seconds: float) -
     return one
 
 
-def _arranged(request: Request, one: Finalist, *, enough_seconds: float | None = None) -> Finalist:
+def _arranged(
+    request: Request,
+    one: Finalist,
+    inquiry: Inquiry | None,
+    *,
+    enough_seconds: float | None = None,
+) -> Finalist:
     """Return a plan with ranks' blocks where they wait least, which the search leaves open."""
+
+    def is_over() -> bool:
+        return inquiry is not None and inquiry.is_over
+
+    if is_over():
+        return one
     other = arranged(
         request.workload,
         request.hardware,
         request.job.resolved,
         one.strategy,
         enough_seconds=enough_seconds,
+        is_over=is_over,
     )
     return one if other is one.strategy else _finalist(request, other)
 
@@ -344,7 +362,7 @@ def _chosen(
     said = answer.certificate.simplicity
     if said is None:
         return fastest, None
-    simple = _simple(request, answer.strategy)
+    simple = _simple(request, answer.strategy, inquiry)
     best = min(fastest, simple, key=lambda one: one.step_seconds)
     changes = {
         "techniques": features(simple.strategy),
@@ -355,10 +373,10 @@ def _chosen(
     return simple, said.model_copy(update=changes)
 
 
-def _simple(request: Request, strategy: Strategy) -> Finalist:
+def _simple(request: Request, strategy: Strategy, inquiry: Inquiry) -> Finalist:
     """Return a simple plan with its blocks where ranks wait least, unless it is less simple so."""
     one = _finalist(request, strategy)
-    other = _arranged(request, one)
+    other = _arranged(request, one, inquiry)
     return other if features(other.strategy) == features(strategy) else one
 
 

@@ -89,11 +89,13 @@ def arranged(
     strategy: Strategy,
     *,
     enough_seconds: float | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Strategy:
     """Return the strategy with blocks moved where that shortens its simulated step, and fits.
 
     It is the strategy itself where ranks take no turns or its pipeline is not simulated. A step of
     `enough_seconds` is not shortened, nor one of the plan's closed form where these are not given.
+    Nothing further is tried once the time `is_over`.
 
     Raises:
         ValueError: if the strategy or the job is not resolved.
@@ -116,7 +118,7 @@ def arranged(
     closed_form = best.prediction.closed_form_seconds
     if best.step_seconds <= (closed_form if enough_seconds is None else enough_seconds):
         return best.priced.strategy
-    return _recut(best, predicted).priced.strategy
+    return _recut(best, predicted, is_over).priced.strategy
 
 
 def simulated_plan(
@@ -246,7 +248,11 @@ class _Simulated:
         return self.prediction.fits and self.step_seconds < most
 
 
-def _recut(best: _Simulated, predicted: Callable[[PricedStrategy], Prediction]) -> _Simulated:
+def _recut(
+    best: _Simulated,
+    predicted: Callable[[PricedStrategy], Prediction],
+    is_over: Callable[[], bool],
+) -> _Simulated:
     """Return the best of the neighbours that are simulated, one after another, and their own."""
     blocks = _Blocks.of(best.priced)
     cuts = tuple(accumulate((s.block_count for s in best.priced.stages), initial=0))
@@ -255,7 +261,7 @@ def _recut(best: _Simulated, predicted: Callable[[PricedStrategy], Prediction]) 
     actions = 2 * len(best.priced.stages) * best.priced.prices.configuration.micro_batch_count
     for _ in range(min(_TRIES, _ACTIONS_TRIED // actions)):
         tried = paths.next_cuts(cuts)
-        if tried is None:
+        if tried is None or is_over():
             break
         priced = best.priced.prices.priced(blocks.strategy(best.priced, tried))
         other = _Simulated(priced=priced, prediction=predicted(priced))

@@ -1,1 +1,1 @@
-"""What is best: instance, bounds, formulation, solution, search."""
+"""What is best: the search over configurations, its bounds, its exact engine and its program."""

@@ -2,7 +2,7 @@
 
 Holding: what thousands of configurations hold at the least, and whether that may fit.
 
-Arrays are [groups, rows], as in Screen.
+Arrays are [groups, rows].
 
 Screen: bounds B1 to B5 and B7 of `planner.ilp.lagrangian_bound` for thousands of configurations.
 

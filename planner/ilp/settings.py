@@ -82,8 +82,6 @@ LEVEL_RISES = 24
 
 # --- one configuration's bound and heuristic ---
 
-TIGHTENING_PROGRESS = 1e-4
-"""A bound that is raised by less is not worth it."""
 HEURISTIC_ROUNDS = 16
 LEAN_TRANSIENTS = 8
 """Limits of transients under which choices are tried where nothing fits otherwise."""

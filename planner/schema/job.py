@@ -66,12 +66,12 @@ class Framework(StrEnum):
 
 
 # Those that take adapters of PEFT, whose bases of 4 bits are bitsandbytes'
-_OF_BITSANDBYTES = {
+_OF_BITSANDBYTES = (
     Framework.ACCELERATE,
     Framework.AXOLOTL,
     Framework.DEEPSPEED,
     Framework.LLAMA_FACTORY,
-}
+)
 _FRAMEWORK_STACKS = {
     Framework.MEGATRON_LM: Stack.MEGATRON,
     Framework.DEEPSPEED: Stack.DEEPSPEED,

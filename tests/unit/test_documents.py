@@ -300,3 +300,12 @@ def test_a_value_that_cannot_be_is_told_what_can(fields, remedy):
 def test_a_missing_field_names_its_file():
     with pytest.raises(DocumentError, match=r"add the field in cluster\.yaml"):
         Cluster.from_fields({"name": "c"}, source="cluster.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(Job.model_fields))
+@pytest.mark.parametrize("value", [[None, None], {"framework": [1]}, [[{}]], "\x00"])
+def test_no_value_of_any_field_of_a_job_is_more_than_refused(name, value):
+    """Whatever one field has, the others are as they are in a job that is right."""
+    with pytest.raises(DocumentError) as caught:
+        Job.from_fields({**a_job().model_dump(mode="json"), name: value}, source="job")
+    assert name in str(caught.value)

@@ -113,6 +113,18 @@ def test_tensor_parallelism_divides_key_value_heads() -> None:
     assert space.refused[rule] == 1
 
 
+def test_tensor_parallelism_beyond_key_value_heads_is_named_where_programs_have_it() -> None:
+    """Four query heads and two key-value heads: Megatron-LM gathers these for four ranks."""
+    rule = (
+        "tensor parallelism beyond key-value heads, which Megatron-LM gathers for it and no limit "
+        "lifts"
+    )
+    assert rule in space_of(stack="megatron").not_searched
+    assert rule not in space_of(stack="torch").not_searched
+    two = {"tensor_parallel_degree": {"max": 2}}
+    assert rule not in space_of(stack="megatron", limits=two).not_searched
+
+
 def test_tensor_parallelism_stays_within_a_node_in_large_spaces() -> None:
     """Nodes of one device; the tiny model's two key-value heads allow 2."""
     rule = "tensor parallelism beyond the innermost network level"
