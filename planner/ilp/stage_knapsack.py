@@ -355,20 +355,15 @@ def enumeration_of(
 
     Sets are compared by the cost, or by `measures` [measures, columns of the knapsack], of which
     a choice may have `most` [columns] layers. Bases are the heaviest choices that cost nothing
-    beyond the bound. Where costs alone count, the kind with the widest span of these has a light
-    one.
+    beyond the bound.
     """
     columns = at.columns
     memory, cost = knapsack.memory[columns], np.abs(knapsack.cost[columns])
     flat = at.reduced <= FINE_ROUNDING * max(float(cost.max()), TINY)
     bases: dict[int, int] = {}
-    widest, light = 0.0, None
     for kind in np.flatnonzero(at.held).tolist():
         own = np.flatnonzero(flat & (at.kinds == kind))
-        bases[kind], lightest = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
-        width = float(memory[bases[kind]] - memory[lightest]) * at.held[kind]
-        if width > widest and measures is None:
-            widest, light = width, lightest
+        bases[kind] = int(own[memory[own].argmax()])
     return Enumeration(
         kind=at.kinds,
         reduced=at.reduced,
@@ -382,21 +377,16 @@ def enumeration_of(
         price=at.price,
         bases=bases,
         needed=at.needed,
-        light=light,
     )
 
 
 def _cheapest(knapsack: Knapsack, at: Reduced, sets: LayerSets) -> Packing:
     """Return the cheapest of some sets that fit and keep the limits."""
-    lighter, own = sets.light_counts(), sets.own
-    fits = np.flatnonzero(np.isfinite(lighter))
+    fits = sets.that_fit()
     if not len(fits):
         return Packing(lower=at.bound, cost=float("inf"))
     held = sets.counts(fits)
-    if own.light is not None:
-        held[:, own.light] += lighter[fits].astype(np.int64)
-        held[:, own.bases[int(own.kind[own.light])]] -= lighter[fits].astype(np.int64)
-    costs = held @ own.compared[0]
+    costs = held @ sets.own.compared[0]
     best = int(costs.argmin())
     counts = np.zeros(len(knapsack.cost), dtype=np.int64)
     counts[at.columns] = held[best]
