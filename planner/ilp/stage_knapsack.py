@@ -333,7 +333,7 @@ def _packed(
 
     Nothing is looked at beyond `enough`. The bases alone come first, and leave less of a gap.
     """
-    own = enumeration_of(knapsack, at)
+    own = enumeration_of(knapsack, at, has_light=will_do > -math.inf)
     best, looked = Packing(lower=upper, cost=float("inf")), max(at.known - at.bound, 0.0)
     gap = (min(upper, enough) - at.bound) * (1.0 + ROUNDING)
     found = _cheapest(knapsack, at, LayerSets(own, gap))
@@ -349,21 +349,30 @@ def _packed(
 
 
 def enumeration_of(
-    knapsack: Knapsack, at: Reduced, *, measures: Floats | None = None, most: Integers | None = None
+    knapsack: Knapsack,
+    at: Reduced,
+    *,
+    measures: Floats | None = None,
+    most: Integers | None = None,
+    has_light: bool = False,
 ) -> Enumeration:
     """Return how the layers may be held by the choices under a largest transient.
 
     Sets are compared by the cost, or by `measures` [measures, columns of the knapsack], of which
     a choice may have `most` [columns] layers. Bases are the heaviest choices that cost nothing
-    beyond the bound.
+    beyond the bound. With `has_light`, that of the widest span has a light one beside it.
     """
     columns = at.columns
     memory, cost = knapsack.memory[columns], np.abs(knapsack.cost[columns])
     flat = at.reduced <= FINE_ROUNDING * max(float(cost.max()), TINY)
     bases: dict[int, int] = {}
+    widest, light = 0.0, None
     for kind in np.flatnonzero(at.held).tolist():
         own = np.flatnonzero(flat & (at.kinds == kind))
-        bases[kind] = int(own[memory[own].argmax()])
+        bases[kind], lightest = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
+        width = float(memory[bases[kind]] - memory[lightest]) * at.held[kind]
+        if has_light and width > widest:
+            widest, light = width, lightest
     return Enumeration(
         kind=at.kinds,
         reduced=at.reduced,
@@ -377,16 +386,21 @@ def enumeration_of(
         price=at.price,
         bases=bases,
         needed=at.needed,
+        light=light,
     )
 
 
 def _cheapest(knapsack: Knapsack, at: Reduced, sets: LayerSets) -> Packing:
     """Return the cheapest of some sets that fit and keep the limits."""
-    fits = sets.that_fit()
+    lighter, own = sets.light_counts(), sets.own
+    fits = np.flatnonzero(np.isfinite(lighter))
     if not len(fits):
         return Packing(lower=at.bound, cost=float("inf"))
     held = sets.counts(fits)
-    costs = held @ sets.own.compared[0]
+    if own.light is not None:
+        held[:, own.light] += lighter[fits].astype(np.int64)
+        held[:, own.bases[int(own.kind[own.light])]] -= lighter[fits].astype(np.int64)
+    costs = held @ own.compared[0]
     best = int(costs.argmin())
     counts = np.zeros(len(knapsack.cost), dtype=np.int64)
     counts[at.columns] = held[best]

@@ -175,8 +175,9 @@ class Enumeration:
     `most` are the layers that a choice may have. Sets are compared in memory and the `compared`
     [numbers, columns], one of which alone is a cost. Of what they have `taken` [limits, columns] of
     the `limits` [limits] the first is a host's. A byte of the `room` left free costs `price`.
-    Layers are of the `bases` by kind unless they are of others. Every set has a layer of a `needed`
-    choice, if there are any and none is a base.
+    Layers are of the `bases` by kind unless they are of others. A `light` choice costs nothing
+    beyond its base and saves memory: how many take it is left open. Every set has a layer of a
+    `needed` choice, if there are any and none is a base or light.
     """
 
     kind: Integers
@@ -191,6 +192,7 @@ class Enumeration:
     price: float
     bases: dict[int, int]
     needed: Integers
+    light: int | None = None
 
 
 @dataclass(slots=True)
@@ -214,6 +216,7 @@ class LayerSets:
     _added: Floats = field(init=False)
     _limits: Floats = field(init=False)
     _falls: Floats = field(init=False)
+    _lighter: Floats = field(init=False)
     _less: Floats = field(init=False)
     _more: Floats = field(init=False)
 
@@ -224,10 +227,11 @@ class LayerSets:
         base[kinds] = list(own.bases.values())
         self._beyond = own.reduced - own.reduced[base[own.kind]]
         usable = (own.most > 0) & (own.held[own.kind] > 0) & (self._beyond <= self.gap)
-        usable[base[kinds]] = False
+        light = [] if own.light is None else [own.light]
+        usable[[*base[kinds], *light]] = False
         places = np.flatnonzero(usable)
         self.others = places[np.argsort(self._beyond[places], kind="stable")]
-        every = np.concatenate([base[kinds], self.others])
+        every = np.concatenate([base[kinds], self.others, np.array(light, dtype=np.int64)])
         binding = _binding(own, every)
         self._limits = own.limits[binding]
         numbers = np.concatenate([own.reduced[None], own.memory[None], own.compared])
@@ -244,7 +248,10 @@ class LayerSets:
         cost, memory = self._beyond[self.others], change[_MEMORY]
         self._less = _least_rates(cost, -memory)
         self._more = np.minimum(_least_rates(cost, memory), own.price)
-        if len(own.needed) and not set(own.needed.tolist()) & set(own.bases.values()):
+        self._lighter = np.zeros(len(numbers))
+        if own.light is not None:
+            self._lighter = numbers[:, own.light] - numbers[:, base[own.kind[own.light]]]
+        if len(own.needed) and not set(own.needed.tolist()) & {*own.bases.values(), *light}:
             places = np.flatnonzero(np.isin(self.others, own.needed))
             self.rows = self.rows + self._added[places]
             self.layers = np.eye(len(self.others), dtype=np.int64)[places]
@@ -292,8 +299,10 @@ class LayerSets:
 
     def _reduced(self, rows: Floats, place: int) -> Floats:
         """Return the reduced cost that rows come to, with what memory costs them, at the least."""
-        memory = rows[:, _MEMORY]
-        over = np.maximum(memory - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
+        memory = lightest = rows[:, _MEMORY]
+        if self.own.light is not None:
+            lightest = memory + self._left(rows, self.own.light) * self._lighter[_MEMORY]
+        over = np.maximum(lightest - self.own.room * (1.0 + FINE_ROUNDING), 0.0)
         free = np.maximum(self.own.room - memory, 0.0)
         paid = over * min(float(self._less[place]), NEVER) + free * self._more[place]
         return np.asarray(rows[:, _REDUCED] + paid)
@@ -304,10 +313,23 @@ class LayerSets:
         taken: Floats = rows[:, first : first + len(self._limits)]
         return taken
 
-    def that_fit(self) -> Integers:
-        """Return the places of the sets that keep the memory and the limits."""
-        fits = self.rows[:, _MEMORY] <= self.own.room * (1.0 + FINE_ROUNDING)
-        return np.flatnonzero(fits & (self._taken(self.rows) <= self._limits).all(axis=1))
+    def light_counts(self) -> Floats:
+        """Return the fewest layers under the light choice with which sets fit, inf for none."""
+        first = _COMPARED + len(self.own.compared)
+        over = np.column_stack(
+            [
+                self.rows[:, _MEMORY] - self.own.room * (1.0 + FINE_ROUNDING),
+                self._taken(self.rows) - self._limits,
+            ]
+        )
+        change = np.array([self._lighter[_MEMORY], *self._lighter[first:]])
+        ratio = over / np.where(change == 0.0, 1.0, -change)
+        least = np.where(change < 0.0, np.ceil(ratio), 0.0).max(axis=1, initial=0.0)
+        most = np.where(change > 0.0, np.floor(ratio), np.inf).min(axis=1)
+        if self.own.light is not None:
+            most = np.minimum(most, self._left(self.rows, self.own.light))
+        is_never = ((change == 0.0) & (over > 0.0)).any(axis=1)
+        return np.where((least <= most) & ~is_never, least, np.inf)
 
     def thin(self, place: int, check: Callable[[], None]) -> None:
         """Keep what may do and no other set with as many layers of each kind or fewer beats.
