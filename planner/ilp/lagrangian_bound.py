@@ -52,7 +52,10 @@ R1. rho T + U <= Z - S' and rho T <= Z - S' - U': limits of each rank's omega an
 R2. A rank surely holds some layers. With those at their least price, n layers of choice s cost at
     least n (price_s - least price) more: the most n that the limits leave, at any grid point,
     bounds n[r,k,s]; often by 0.
-R3. On one rank the micro-batches in flight are known, and more choices are dominated.
+R3. On one rank the micro-batches in flight are known, and more choices are dominated. Where virtual
+    stages count apart, each may hold more or fewer micro-batches than the rank's g: only a choice
+    with no less static memory, and that keeps no less of a micro-batch, is dominated. R1 and R2
+    hold then too, as C5 does.
 """
 
 from __future__ import annotations
@@ -530,11 +533,14 @@ def reduction(
     cutoff_seconds: float,
     bounds: ObjectiveBounds | None = None,
     cuts: tuple[int, ...] | None = None,
+    in_flight: tuple[float, ...] | None = None,
 ) -> Reduction | None:
     """Return what plans of at most `cutoff_seconds` have, None if it is proven there are none.
 
     An infinite cutoff leaves all plans that fit. `bounds` are the instance's where they are known.
-    Choices that others beat are left out. With `cuts` the chain is cut there.
+    Choices that others beat are left out; `in_flight`, given where virtual stages count apart, are
+    the micro-batches of which `memory` has what is kept, [stages]. With `cuts` the chain is cut
+    there.
     """
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
@@ -544,7 +550,9 @@ def reduction(
     windows = _narrowed(instance, known_windows, limits)
     if windows is None:
         return None
-    most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
+    bests = [_undominated(kind, in_flight) for kind in instance.kinds]
+    counts = (_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
+    most = tuple(np.where(best, own, 0) for best, own in zip(bests, counts, strict=True))
     if not _complete(instance, most):
         return None
     return Reduction(most=most, windows=windows, bounds=known)
@@ -584,7 +592,7 @@ def _most(
     windows: Windows,
     limits: Sequence[_Limit],
 ) -> Integers:
-    """Return the most layers of kind k that each rank can hold under each choice (R1 to R3)."""
+    """Return the most layers of kind k that each rank can hold under each choice (R1 and R2)."""
     kind = instance.kinds[k]
     if kind.pinned_stage is None:
         room = windows.room[:, k]
@@ -593,7 +601,7 @@ def _most(
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(*limit, windows), limit[0].prices[k]))
-    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
+    return np.asarray(most.astype(np.int64))
 
 
 def _spare(chain: PricedChain, most: float, windows: Windows) -> Floats:
@@ -616,7 +624,10 @@ def _affordable(spare: Floats, price: Floats) -> Floats:
 
 
 @lru_cache(maxsize=FEW_KEPT)
-def _undominated(kind: Kind) -> Booleans:
+def _undominated(kind: Kind, in_flight: tuple[float, ...] | None) -> Booleans:
     """Return R3, [stages, choices]."""
-    columns = (kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host)
+    columns = [kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host]
+    if in_flight is not None:
+        columns[3] = kind.memory - np.array(in_flight)[:, None] * kind.kept
+        columns.append(kind.kept)
     return ~beaten(np.stack(columns))

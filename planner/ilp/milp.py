@@ -420,7 +420,8 @@ def _program(
     instance: Instance, cutoff_seconds: float | None, moments: Moments | None
 ) -> Formulation | None:
     """Return the program of an instance with its rows, None if nothing is below the cutoff."""
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf)
+    in_flight = None if moments is None else tuple(moments.alike)
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, in_flight=in_flight)
     if reduced is None:
         return None
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.ilp.formulation import Moments
-from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
+from planner.ilp.instance import Assignment, Instance, Kind, evaluate, fits, load_of_cuts
 from planner.ilp.milp import Optimum, Status, Within, optimise
 from tests.draws import drawn, of_drawn
 from tests.oracle import every_cut
@@ -128,3 +128,50 @@ def test_the_optimum_is_that_of_all_plans() -> None:
             assert answer.status is Status.INFEASIBLE, seed
     assert statuses.count(Status.OPTIMAL) > of_drawn(20, one_of=ONE_OF)
     assert statuses.count(Status.INFEASIBLE) > of_drawn(5, one_of=ONE_OF)
+
+
+def a_kind(*options: tuple[float, float, float], count: int, pinned: int | None = None) -> Kind:
+    """Layers with (pace, static bytes, bytes kept of a micro-batch) by choice, on two ranks."""
+    pace, static, kept = (np.array([column] * 2) for column in zip(*options, strict=True))
+    none = np.zeros_like(pace)
+    return Kind(
+        count=count,
+        pinned_stage=pinned,
+        pace=pace,
+        fill=none,
+        end=none,
+        memory=static + ALIKE * kept,
+        transient=none,
+        host=none,
+        kept=kept,
+        choice=tuple(range(len(options))),
+    )
+
+
+def test_a_choice_that_keeps_less_stays_though_another_takes_less_while_stages_hold_alike() -> None:
+    """The first block takes 7 bytes alike, and 5 + 4 = 9 where its stage holds four micro-batches.
+
+    The faster choice takes 6 alike, but 3 x 4 = 12 then, of 10. With the slower, at 2 s, and a
+    block of 1 s behind it, the first rank takes 3 s.
+    """
+    edge, nothing = (0.0, 0.0, 0.0), np.zeros(2)
+    instance = Instance(
+        repeat_count=1.0,
+        stage_pace=nothing,
+        stage_fill=nothing,
+        stage_bytes=nothing,
+        stage_end=nothing,
+        capacity_bytes=nothing + 10.0,
+        host_capacity_bytes=nothing,
+        least_blocks=2,
+        holders=(0, 1, 0, 1),
+        kinds=(
+            a_kind(edge, count=1, pinned=0),
+            a_kind((2.0, 5.0, 1.0), (1.0, 0.0, 3.0), count=1),
+            a_kind((1.0, 0.0, 0.0), count=3),
+            a_kind(edge, count=1, pinned=1),
+        ),
+        chain=((1, 1), (2, 3)),
+    )
+    answer = found(instance)
+    assert (answer.status, answer.step_seconds) == (Status.OPTIMAL, 3.0)
