@@ -173,8 +173,7 @@ def _extras_at(extras: CutExtras, cut: int, *, is_end: bool) -> list[_Added]:
 class Reading:
     """A chain read in one direction: `codes` and `after` are [classes, lengths from 0 on].
 
-    `codes` are loads as `planner.ilp.stage_loads.load_weights` has them. The first `odd` places are
-    classes of their own, those behind them take turns.
+    `codes` are loads. The first `odd` places are classes of their own, the others take turns.
     """
 
     codes: Integers
@@ -189,18 +188,23 @@ class Reading:
         return found
 
 
-def reading_of(instance: Instance, longest: int, *, is_backwards: bool = False) -> Reading:
-    """Return what follows each class of places for every length up to the longest."""
+def reading_of(
+    instance: Instance, longest: int, codes: Integers, *, is_backwards: bool = False
+) -> Reading:
+    """Return what follows each class of places for every length up to the longest.
+
+    `codes` are those of a layer of each free kind.
+    """
     kinds = instance.block_kinds[::-1] if is_backwards else instance.block_kinds
     odd, period = _period(kinds)
     count = odd + period
     weights = np.zeros(len(instance.kinds), dtype=np.int64)
-    weights[list(instance.free_kinds)] = load_weights(instance)
+    weights[list(instance.free_kinds)] = codes
     places = np.arange(count)[:, None] + np.arange(longest + 1)[None, :]
     read = np.minimum(_wrapped(places, odd, count), len(kinds) - 1)
-    codes = np.cumsum(weights[kinds[read[:, :-1]]], axis=1)
+    held = np.cumsum(weights[kinds[read[:, :-1]]], axis=1)
     return Reading(
-        codes=np.concatenate([np.zeros_like(codes[:, :1]), codes], axis=1),
+        codes=np.concatenate([np.zeros_like(held[:, :1]), held], axis=1),
         after=_wrapped(places, odd, count),
         odd=odd,
     )
@@ -310,7 +314,7 @@ def moves_by_sums(
     for rank, own in enumerate(counted):
         if own.size * len(states) > MOVE_CELLS:
             raise TooManyError
-        left = (totals - states[:, None] // weights % (instance.block_count + 1)) @ measures
+        left = (totals - states[:, None] // weights % (totals + 1)) @ measures
         room = ROUNDING * np.abs(totals @ measures)
         inside = np.ones((len(left), len(own)), dtype=bool)
         for column, least, most_left in zip(
@@ -451,8 +455,7 @@ def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
     places = np.arange(instance.block_count + 1)
     if instance.extras is None:
         return load_weights(instance), np.zeros_like(places), np.zeros_like(places)
-    base = instance.block_count + edge_kind_count(instance) + 1
-    weights: Integers = base ** np.arange(len(instance.free_kinds) + 2, dtype=np.int64)
+    weights = load_weights(instance, edges=instance.extras.pace.shape[1])
     edges = edges_at(instance, places)
     return weights, weights[-2] * edges, weights[-1] * edges
 
@@ -515,13 +518,14 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         return None
     parts = len(instance.holders) // instance.stage_count
     longest = int(windows.most.max())
-    forward = reading_of(instance, longest)
+    base, free = instance.block_count + 1, len(instance.free_kinds)
+    weights = base ** np.arange(free, dtype=np.int64)  # what they overflow in is refused below
+    forward = reading_of(instance, longest, weights)
     readings = (forward,) * parts
     if is_folded:
-        readings = (forward, reading_of(instance, longest, is_backwards=True))
+        readings = (forward, reading_of(instance, longest, weights, is_backwards=True))
     classes = max(len(reading.codes) for reading in readings)
-    free = len(instance.free_kinds)
-    if classes ** (2 * parts) * (instance.block_count + 1) ** free > np.iinfo(np.int64).max:
+    if classes ** (2 * parts) * base**free > np.iinfo(np.int64).max:
         return None
     held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
     measures = np.column_stack([np.eye(free), least_costs(instance)])
@@ -529,6 +533,7 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         instance=instance,
         windows=windows,
         loads=held,
+        weights=weights,
         measures=measures,
         behind=tuple(zip(*held_behind([own @ measures for own in held]), strict=True)),
         readings=readings,
@@ -551,14 +556,16 @@ def _is_in_turns(instance: Instance) -> bool:
 class Walk:
     """The ranks one after another, and the states between them.
 
-    `loads` are by rank [loads, free kinds]. What ranks hold is measured in several ways, `measures`
-    [free kinds, ways]: layers of each kind, their least omega and their least bytes; `behind` is
-    the least and the most that the ranks behind each one hold, [ways] each.
+    `loads` are by rank [loads, free kinds], coded with `weights` (blocks + 1)^k: classes stand for
+    several places, and may be read on beyond the layers of a kind. What ranks hold is measured in
+    several ways, `measures` [free kinds, ways]: layers of each kind, their least omega and their
+    least bytes; `behind` is the least and the most that the ranks behind each one hold, [ways].
     """
 
     instance: Instance
     windows: Windows
     loads: Sequence[Integers]
+    weights: Integers
     measures: Floats
     behind: Sequence[tuple[Floats, Floats]]
     readings: tuple[Reading, ...]
@@ -636,13 +643,16 @@ class Walk:
             reading.codes[states.places[ways.before, part], ways.lengths[:, part]]
             for part, reading in enumerate(self.readings)
         ]
-        base = self.instance.block_count + 1
-        return np.asarray(np.stack(parts, axis=1)[:, :, None] // load_weights(self.instance) % base)
+        return self._layers(np.stack(parts, axis=1))
+
+    def _layers(self, codes: Integers) -> Integers:
+        """Return the layers of each kind that codes stand for, [..., free kinds]."""
+        return np.asarray(codes[..., None] // self.weights % (self.instance.block_count + 1))
 
     def _total(self) -> int:
         """Return the code of the whole chain."""
         counts = [self.instance.kinds[k].count for k in self.instance.free_kinds]
-        return int(np.array(counts) @ load_weights(self.instance))
+        return int(np.array(counts) @ self.weights)
 
     def _first(self) -> _States | None:
         """Return the states before the first rank, one for each guess; None if there are many."""
@@ -722,7 +732,7 @@ class Walk:
 
     def _load_of(self, code: Integers, rank: int) -> tuple[Integers, Booleans]:
         """Return the place of coded loads among the rank's, and whether they are there."""
-        return _places_of(code, self.loads[rank] @ load_weights(self.instance))
+        return _places_of(code, self.loads[rank] @ self.weights)
 
     def _leaves_enough(self, blocks: Integers, rank: int) -> np.ndarray:
         left, behind = self.instance.block_count - blocks, slice(rank + 1, None)
@@ -733,12 +743,11 @@ class Walk:
         """Return whether the ranks behind may hold what coded loads leave, by every measure."""
         counts = np.array([self.instance.kinds[k].count for k in self.instance.free_kinds])
         codes, places = different(held)
-        base = self.instance.block_count + 1
-        left = counts - codes[:, None] // load_weights(self.instance) % base
+        left = counts - self._layers(codes)
         amounts, (least, most) = left @ self.measures, self.behind[rank]
         room = ROUNDING * np.abs(counts @ self.measures)
-        fits = ((amounts >= least - room) & (amounts <= most + room)).all(axis=1)
-        return np.asarray(fits[places])
+        fits = (amounts >= least - room) & (amounts <= most + room)
+        return np.asarray(np.asarray(fits.all(axis=1))[places])
 
     def _ends(self, part: int, rank: int) -> Booleans:
         """Return in which classes a part of a rank may end, [classes]; of rank -1, where it begins.
@@ -777,8 +786,7 @@ class Walk:
         digits.reverse()
         places = np.stack(digits[:parts], axis=1)
         guesses = np.stack(digits[parts:], axis=1) if free else np.zeros((len(names), 0), np.int64)
-        base = self.instance.block_count + 1
-        blocks = (rest[:, None] // load_weights(self.instance) % base).sum(axis=1)
+        blocks = self._layers(rest).sum(axis=1)
         return _States(held=rest, blocks=blocks, places=places, guesses=guesses)
 
     def _remainder(self, states: _States, rank: int) -> _Ways:

@@ -1,30 +1,39 @@
 """Stage loads: how many layers of each kind a rank may hold.
 
 A load is coded by its layers of each free kind as digits, so that codes add up as loads do.
-
-Loads: what ranks may hold of each free kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import Windows
+from planner.ilp.problem import TooManyError
 from planner.ilp.settings import FEW_KEPT, WALK_CELLS
 
 
-def load_weights(instance: Instance) -> Integers:
-    """Return (blocks + 1)^k by free kind k: the sum of n_k times these codes a load."""
-    weights: Integers = (instance.block_count + 1) ** np.arange(
-        len(instance.free_kinds), dtype=np.int64
-    )
-    return weights
+def load_weights(instance: Instance, *, edges: int = 0) -> Integers:
+    """Return prod_{i<k} (L_i + 1) by free kind k: the sum of n_k times these codes a load.
+
+    With `edges`, loads end with two more numbers that are at most so many.
+
+    Raises:
+        TooManyError: if codes may be too large for whole numbers of 64 bits.
+    """
+    most = [instance.kinds[k].count for k in instance.free_kinds]
+    if edges:
+        most += [edges, edges]
+    *weights, count = accumulate((n + 1 for n in most), mul, initial=1)
+    if count > np.iinfo(np.int64).max:
+        raise TooManyError
+    return np.array(weights, dtype=np.int64)
 
 
 Load = tuple[int, ...]
@@ -38,9 +47,12 @@ def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Lo
 
 def held_of(instance: Instance, windows: Windows, *, most: int) -> list[Integers] | None:
     """Return the same as arrays by rank, [loads, free kinds]: there may be many."""
-    if windows.cuts is not None:
-        return _by_cuts(instance, windows.cuts, most)
-    return _by_counts(instance, windows, most)
+    try:
+        if windows.cuts is not None:
+            return _by_cuts(instance, windows.cuts, most)
+        return _by_counts(instance, windows, most)
+    except TooManyError:
+        return None
 
 
 def as_loads(held: Integers) -> list[Load]:
@@ -145,8 +157,9 @@ def _are_of(codes: Integers, some: Integers | None) -> Booleans:
 def _codes_of_parts(layers: tuple[int, ...], longest: int, most: int) -> list[Integers | None]:
     """Return the codes of what 0 to `most` parts of a chain hold together, by their number.
 
-    All hold `longest` blocks at the most; `layers` are the codes of its blocks. None where
-    there are too many.
+    All hold `longest` blocks at the most; `layers` are the codes of its blocks. Parts may overlap:
+    a code of more layers than there are may be that of others too, and counts the fewest blocks.
+    None where there are too many.
     """
     sums = np.cumsum((0, *layers))
     places = np.arange(len(sums))
@@ -162,8 +175,11 @@ def _codes_of_parts(layers: tuple[int, ...], longest: int, most: int) -> list[In
             found.append(None)
             continue
         fits = held[:, None] + blocks[None, :] <= longest
-        together, first = np.unique((before[:, None] + part[None, :])[fits], return_index=True)
-        held = (held[:, None] + blocks[None, :])[fits][first]
+        longer = (held[:, None] + blocks[None, :])[fits]
+        order = np.argsort(longer, kind="stable")
+        sums = (before[:, None] + part[None, :])[fits][order]
+        together, first = np.unique(sums, return_index=True)
+        held = longer[order][first]
         found.append(together)
     return found
 

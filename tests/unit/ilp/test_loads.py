@@ -1,4 +1,7 @@
-"""The least maximum, or sum, of ranks that share layers is that of every way to share them."""
+"""What ranks may hold of each kind of layers, and what is best where they share them as they like.
+
+The least maximum, or sum, is that of every way to share.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import pytest
 
 from planner.ilp.cut_point_graph import best_loads, least_maximum, moves_by_sums, steps_along
 from planner.ilp.instance import Instance
-from planner.ilp.stage_loads import Load
+from planner.ilp.lagrangian_bound import everything
+from planner.ilp.stage_loads import Load, held_of
 from tests.small_chains import seeded_instance
+from tests.unit.ilp.test_chunks import an_instance
 
 
 def random_tables(instance: Instance, random: np.random.Generator) -> list[dict[Load, float]]:
@@ -57,3 +62,31 @@ def test_the_best_loads_are_those_of_every_way_to_share(put_together: np.ufunc) 
         if put_together is np.maximum:
             assert least_maximum(steps, values) == costs[best]
     assert finite > 20
+
+
+def test_a_load_of_twelve_kinds_is_told_from_one_with_a_layer_more() -> None:
+    """63 blocks in order on two ranks: 62 places of the cut, each with loads of its own.
+
+    With 64^11 for the last kind's layer, which is 0 in 64 bits, a cut before the only one and a cut
+    behind it would be the same.
+    """
+    instance = an_instance((0, 1), [0] * 30 + [11] + [0] * 22 + list(range(1, 11)))
+    held = held_of(instance, everything(instance), most=1000)
+    assert held is not None
+    assert [len(own) for own in held] == [62, 62]
+
+
+def test_ranks_share_eighty_layers_of_twelve_kinds() -> None:
+    """One has all of the first kind, the other one of each: there is this way and no other."""
+    instance = an_instance((0, 1, 0, 1), [0] * 69 + list(range(1, 12)))
+    loads = [[(69, *[0] * 11)], [(0, *[1] * 11)]]
+    steps = steps_along(moves_by_sums(instance, loads))
+    assert steps is not None
+    assert best_loads(steps, [np.zeros(1), np.zeros(1)]) == (0, 0)
+
+
+@pytest.mark.parametrize("holders", [(0, 1), (0, 1, 0, 1)])
+def test_more_kinds_than_64_bits_tell_apart_are_too_many(holders: tuple[int, ...]) -> None:
+    """70 kinds of one layer have 2^70 loads."""
+    instance = an_instance(holders, list(range(70)))
+    assert held_of(instance, everything(instance), most=10**9) is None
