@@ -15,7 +15,7 @@ from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.stage_loads import Load, held_of
 from tests.small_chains import seeded_instance
-from tests.unit.ilp.test_chunks import an_instance
+from tests.unit.ilp.test_cuts_of_several_parts import an_instance
 
 
 def random_tables(instance: Instance, random: np.random.Generator) -> list[dict[Load, float]]:

@@ -1,4 +1,4 @@
-"""Sheets: sums over causes, by choice and price, of the tables that they are made from."""
+"""Sums over causes, by choice and price, of the tables that they are made from."""
 
 from __future__ import annotations
 

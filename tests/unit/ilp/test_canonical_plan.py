@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp import canonical_plan as tidying
+from planner.ilp import canonical_plan
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
 from planner.ilp.milp import Status, Within, optimise
@@ -40,7 +40,7 @@ def solved() -> tuple[tuple[int, Instance, Assignment], ...]:
 
 def burdens(instance: Instance) -> list[np.ndarray]:
     """How many techniques a layer uses under each choice, by kind."""
-    return tidying._burdens(instance, CHOICES)
+    return canonical_plan._burdens(instance, CHOICES)
 
 
 def least_burden(
@@ -108,7 +108,7 @@ def test_every_rank_has_its_simplest_form() -> None:
 def test_no_two_pairs_of_choices_weigh_the_same() -> None:
     """Else which of two forms is told would be the solver's affair."""
     instance = next(one for _, one, _ in solved() if len(one.free_kinds) > 1)
-    weights = np.arange(1.0, 62.0) ** tidying.CANONICAL_POWER % 1.0
+    weights = np.arange(1.0, 62.0) ** canonical_plan.CANONICAL_POWER % 1.0
     sums = sorted(a + b for a, b in combinations_with_replacement(weights.tolist(), 2))
     assert min(np.diff(sums)) > 1e-7
     own = np.concatenate(burdens(instance))

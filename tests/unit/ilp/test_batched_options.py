@@ -1,4 +1,4 @@
-"""Columns: the least of priced choices, with those left out that can never be it."""
+"""The least of priced choices, with those left out that can never be it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from planner.ilp import cut_point_graph as transitions
+from planner.ilp import cut_point_graph
 from planner.ilp.cut_point_graph import (
     Step,
     cuts_with_loads,
@@ -127,7 +127,7 @@ def test_sums_take_over_where_chunks_are_too_many(monkeypatch: pytest.MonkeyPatc
     windows = everything(instance)
     loads = loads_of(instance, windows, most=10_000)
     assert loads is not None
-    monkeypatch.setattr(transitions, "moves_by_chunks", lambda *_: None)
+    monkeypatch.setattr(cut_point_graph, "moves_by_chunks", lambda *_: None)
     with pytest.raises(TooManyError):
         steps_of(instance, windows, loads, sums_most=0)
     steps = steps_of(instance, windows, loads, sums_most=10_000)
