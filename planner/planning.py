@@ -189,6 +189,9 @@ def _checked(request: Request, strategy: Strategy) -> Strategy | InputError:
 
 
 def _estimate(request: Request, strategy: Strategy, prediction: Prediction) -> Estimate:
+    from planner.space.divisibility import sharing_assumptions  # noqa: PLC0415
+
+    shared = sharing_assumptions(request.model.resolved, strategy.tensor_parallel_degree)
     return Estimate(
         model=request.model,
         cluster=request.cluster,
@@ -196,7 +199,7 @@ def _estimate(request: Request, strategy: Strategy, prediction: Prediction) -> E
         strategy=strategy,
         prediction=prediction,
         warnings=_warnings(request, prediction),
-        assumptions=request.assumptions,
+        assumptions=(*request.assumptions, *shared),
         planner_version=planner_version(),
     )
 

@@ -13,7 +13,7 @@ from planner.requests.resolution import Request
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import Alternative, Explanation, Prediction
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule, Strategy
-from planner.space.divisibility import vocabulary_assumption
+from planner.space.divisibility import sharing_assumptions
 from planner.units import format_bytes, format_seconds
 
 _BINDING_RATIO = 0.97
@@ -25,14 +25,11 @@ def explanation(request: Request, found: Found, prediction: Prediction) -> Expla
         summary=_summary(found, prediction),
         binding_constraints=_binding(prediction, request.job.resolved.limits),
         runners_up=tuple(_alternative(candidate, found) for candidate in found.runners_up),
-        assumptions=(*request.assumptions, *_vocabulary(request, found.strategy)),
+        assumptions=(
+            *request.assumptions,
+            *sharing_assumptions(request.model.resolved, found.strategy.tensor_parallel_degree),
+        ),
     )
-
-
-def _vocabulary(request: Request, strategy: Strategy) -> tuple[str, ...]:
-    degree = strategy.tensor_parallel_degree
-    said = vocabulary_assumption(request.model.resolved, degree)
-    return () if said is None else (said,)
 
 
 def describe(configuration: Configuration) -> str:

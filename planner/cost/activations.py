@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.adapters import kept_elements, unpacked_bytes
 from planner.cost.configuration import Choices, Floats
-from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.cost.setting import Setting, key_value_copies, layer_tokens, source_tokens
 from planner.schema.job import Softmax
 from planner.workload.layer import ActivationElements, LayerWorkload
 
@@ -24,7 +24,10 @@ def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
         own = kept_elements(own, layer, setting.job)
         if setting.casts_again:
             own = replace(own, gathered=0.0, products=0.0)
-    total = _bytes_of(own, layer_tokens(layer, setting), setting)
+    tokens = layer_tokens(layer, setting)
+    total = _bytes_of(own, tokens, setting)
+    copied = own.key_values * key_value_copies(layer.attention, setting)
+    total = total + tokens * setting.compute_bytes * copied
     for source in layer.sources:
         elements: ActivationElements = getattr(source.activations, kept)
         total = total + _bytes_of(elements, source_tokens(source, setting), setting)
@@ -121,10 +124,16 @@ def gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     The most is where the gate meets its product: with the gradient of the block's input go those
     of the rows inside the feed-forward, whose product is freed. Tensor-parallel ranks hold the
     gradient before it is summed whole, with the whole rows that it is multiplied with. Where
-    attention writes its scores it may be where they get their gradient, one more for each.
+    attention writes its scores it may be where they get their gradient, one more for each, and
+    where queries, keys and values were gathered, where their whole gradient is joined in the order
+    of ranks, beside that of the block's output.
     """
     rows, tokens = layer.activations.none, layer_tokens(layer, setting)
     beside = layer.activations.full.replicated * np.where(setting.tensor > 1.0, 2.0, 1.0)
     inside = (rows.products + rows.row_copies) / setting.tensor
     elements = np.maximum(tokens * (beside + inside), _scores(layer, setting))
+    if layer.attention is not None:
+        gathers = key_value_copies(layer.attention, setting) > 0.0
+        whole = layer.activations.full.replicated + 2.0 * layer.attention.gathered_width
+        elements = np.maximum(elements, gathers * tokens * whole)
     return np.asarray(setting.compute_bytes * elements)

@@ -22,7 +22,7 @@ from planner.cost.adapters import (
 from planner.cost.attention import attention_seconds
 from planner.cost.configuration import Floats
 from planner.cost.products import ProductSeconds, cast_seconds, product_seconds
-from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.cost.setting import Setting, key_value_copies, layer_tokens, source_tokens
 from planner.schema.job import Precision, Softmax
 from planner.workload.layer import (
     ElementwiseTraffic,
@@ -271,7 +271,11 @@ def _adapted(
 
 
 def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    moved = _moved_elements(layer.elementwise, layer_tokens(layer, setting), setting)
+    tokens = layer_tokens(layer, setting)
+    moved = _moved_elements(layer.elementwise, tokens, setting)
+    moved = moved + tokens * layer.elementwise.key_values * key_value_copies(
+        layer.attention, setting
+    )
     for source in layer.sources:
         tokens = source_tokens(source, setting)
         moved = moved + _moved_elements(source.elementwise, tokens, setting)

@@ -17,6 +17,8 @@ their time as well. Where tensor-parallel ranks have other tokens inside the exp
 those programs move what was chosen of each token, and with what weights, beside the tokens.
 Experts that are split over fewer ranks than all else (a < t) without sequence parallel leave each
 tensor-parallel rank with the output of its own tokens, which an all_gather of T h completes.
+
+Tensor-parallel ranks beyond the key-value heads gather queries, keys and values as well.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy as np
 
 from planner.cost.collectives import exposed_seconds
 from planner.cost.configuration import Floats
-from planner.cost.setting import Setting, layer_tokens, source_tokens
+from planner.cost.setting import Setting, key_value_ranks, layer_tokens, source_tokens
 from planner.schema.job import Stack
 from planner.workload.layer import AttentionCore, LayerWorkload
 
@@ -72,8 +74,10 @@ def model_parallel_seconds(
     """
     own = layer_tokens(layer, setting) * layer.hidden_size
     rounds, once = _tensor_rounds(layer, setting), _round(own, setting)
-    tensor = rounds * once.forward
+    mixed, mixed_gradients = _mixed_seconds(layer, setting)
+    tensor = rounds * once.forward + mixed
     tensor_gradients = rounds * (once.backward + _gathered_again(once.gathered, setting))
+    tensor_gradients = tensor_gradients + mixed_gradients
     if role != "block":
         tensor, tensor_gradients = _end_seconds(layer, role, own, setting)
     sources = _source_rounds(layer, setting)
@@ -95,7 +99,8 @@ def model_parallel_seconds(
         + rounds_again,
         tensor_recompute_full=tensor
         - (0.0 if setting.recomputes_all else _last(layer) * once.scattered),
-        tensor_recompute_selective=rounds * gathered_again,
+        tensor_recompute_selective=rounds * gathered_again
+        + (0.0 if setting.core_alone_runs_again else mixed),
         context_forward=np.where(
             setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0) + merge
         ),
@@ -163,6 +168,34 @@ def _end_seconds(
     logits = layer_tokens(layer, setting) * width * setting.compute_bytes
     joined = np.where(setting.tensor > 1.0, 2.0 * logits / pace, 0.0)
     return gather + group.all_gather(logits) + joined, reduce
+
+
+def _mixed_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return seconds of gathering queries, keys and values, and of scattering their gradients.
+
+    With n bytes of all ranks' queries, gates, keys and values, of g key-value heads, memory moves
+
+        gather    2 n             joined along the last dimension
+        scatter   3 n + 5 n / g   a rank's own queries put into zeros of their group's, joined with
+                                  gradients of keys and values, put into zeros of all groups',
+                                  joined in the order of ranks
+
+    in 16 bits under fp8 as well. Attention waits for the one, the product's backward for the other.
+
+    Source: Megatron-LM 0.19 `core/transformer/attention.py` (`get_query_key_value_tensors`),
+    `core/tensor_parallel/mappings.py` (`_gather_along_last_dim`, `_reduce_scatter_along_last_dim`);
+    torch `slice_backward`.
+    """
+    core, zero = layer.attention, np.zeros_like(setting.tokens)
+    more = key_value_ranks(core, setting) < setting.tensor
+    if core is None or not more.any():
+        return zero, zero
+    tokens, group = layer_tokens(layer, setting), setting.groups.tensor
+    message = tokens * core.gathered_width * setting.compute_bytes
+    passed = message / setting.hardware.memory_bytes_per_second
+    gather = group.all_gather(message) + 2.0 * passed
+    scatter = group.reduce_scatter(message) + (3.0 + 5.0 / core.key_value_head_count) * passed
+    return np.where(more, gather, 0.0), np.where(more, scatter, 0.0)
 
 
 def _gathered_again(gathered: Floats, setting: Setting) -> Floats:
@@ -308,7 +341,7 @@ def _ring_seconds(attention: AttentionCore, keys: Floats, setting: Setting) -> F
 
     Source: Liu et al. 2023, arXiv:2310.01889 (ring attention).
     """
-    width = attention.key_value_width / setting.tensor
+    width = attention.key_value_width / key_value_ranks(attention, setting)
     return setting.groups.context.ring_pass(keys * width * setting.compute_bytes)
 
 
@@ -336,7 +369,7 @@ def _head_exchange_seconds(
     """
     key_size, value_size = attention.key_head_size, attention.value_head_size
     heads = attention.head_count / setting.tensor
-    key_value_heads = attention.key_value_width / (key_size + value_size) / setting.tensor
+    key_value_heads = attention.key_value_head_count / key_value_ranks(attention, setting)
     sent = np.maximum(key_value_heads, setting.context)
 
     def exchange(tokens: Floats, width: Floats) -> Floats:

@@ -18,7 +18,7 @@ from planner.hardware import DeviceHardware, for_products_of, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Softmax, Stack
 from planner.schema.strategy import ContextParallelKind
-from planner.workload.layer import LayerWorkload, SourceWorkload
+from planner.workload.layer import AttentionCore, LayerWorkload, SourceWorkload
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
 _OPTIMIZER_STATE_BYTES = {
@@ -567,6 +567,23 @@ def layer_tokens(layer: LayerWorkload, setting: Setting) -> Floats:
 def source_tokens(source: SourceWorkload, setting: Setting) -> Floats:
     """Return the tokens that a layer reads of another part of the chain."""
     return _tokens(source.tokens_per_sequence, setting)
+
+
+def key_value_ranks(core: AttentionCore | None, setting: Setting) -> Floats:
+    """Return over how many tensor-parallel ranks keys and values are divided: their heads at most.
+
+    Ranks that are more gather all queries, keys and values; each takes its own queries, and the
+    head of keys and values that these need, which other ranks take as well.
+    Source: Megatron-LM `core/transformer/attention.py` (`num_query_groups < world_size`).
+    """
+    if core is None or not core.gathered_width:
+        return setting.tensor
+    return np.minimum(setting.tensor, core.key_value_head_count)
+
+
+def key_value_copies(core: AttentionCore | None, setting: Setting) -> Floats:
+    """Return the share of keys and values that a tensor-parallel rank has beyond its own part."""
+    return 1.0 / key_value_ranks(core, setting) - 1.0 / setting.tensor
 
 
 def boundary_elements(layer: LayerWorkload, setting: Setting) -> Floats:

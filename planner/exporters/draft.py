@@ -13,7 +13,12 @@ from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.job_fields import job_losses
-from planner.exporters.model_fields import context_obstacle, model_losses, refuse_model
+from planner.exporters.model_fields import (
+    context_obstacle,
+    model_losses,
+    refuse_model,
+    tensor_obstacle,
+)
 from planner.exporters.strategy_fields import STRATEGY_FIELDS, refused_fields, shown
 from planner.exporters.strategy_fields import remedy as remedy_of
 from planner.schema.job import Framework, Job
@@ -104,6 +109,16 @@ def first_draft(plan: Plan, target: str) -> Draft:
             remedy=remedy_of(name, said),
         )
     _refuse_context(draft)
+    degree = own.tensor_parallel_degree
+    problem = tensor_obstacle(graph, target, degree)
+    if problem is not None:
+        raise refusal(
+            draft,
+            field="tensor_parallel_degree",
+            value=degree,
+            problem=problem,
+            remedy="plan with --stack torch",
+        )
     named = dict.fromkeys(stage.device_group for stage in own.stages or ())
     if len(named) < 2:
         return draft

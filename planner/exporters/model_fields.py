@@ -94,19 +94,14 @@ _CAUSAL_ALONE = {
     "hf-trainer": "Accelerate's context parallelism",
     "nemo-rl": "NeMo-RL's context parallelism",
 }
+_OF_MEGATRON_CORE = ("megatron-lm", "megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron")
 # Whose context-parallel ranks have no windows, beside the kinds of context parallelism that this
 # holds for.
 _WITHOUT_WINDOWS: Mapping[str, tuple[str, frozenset[ContextParallelKind]]] = {
     "torchtitan-0.2": ("torchtitan up to 0.2.2", frozenset(ContextParallelKind)),
     **{
         target: ("TransformerEngine's ring", frozenset({ContextParallelKind.RING}))
-        for target in (
-            "megatron-lm",
-            "megatron-bridge",
-            "nemo",
-            "verl-megatron",
-            "nemo-rl-megatron",
-        )
+        for target in _OF_MEGATRON_CORE
     },
 }
 # What a program's own model has, and no file says: whoever completes the file brings the same one.
@@ -205,6 +200,19 @@ def context_obstacle(graph: ModelGraph, target: str, kind: ContextParallelKind) 
         if kind in kinds and _has_windows(graph):
             return f"{who} has no windows, by which {graph.name} attends"
     return None
+
+
+def tensor_obstacle(graph: ModelGraph, target: str, degree: int) -> str | None:
+    """Return why the program's tensor-parallel ranks are more than its key-value heads can be."""
+    kinds = [run.block.attention for run in graph.runs if run.measured is None]
+    heads = [kind.key_value_head_count for kind in kinds if isinstance(kind, GroupedQueryAttention)]
+    fewest = min(heads, default=degree)
+    if fewest >= degree or target in _OF_MEGATRON_CORE:
+        return None
+    return (
+        f"{degree} tensor-parallel ranks share {graph.name}'s {fewest} key-value heads, which "
+        "Megatron-Core's alone do"
+    )
 
 
 def _is_of(trained: Trained, graph: ModelGraph, kind: ModelKind) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from planner.errors import IllegalStrategyError
 from planner.hardware import ClusterHardware
-from planner.schema.job import Job, OffloadStore, Stack
+from planner.schema.job import Job, OffloadStore, Optimizer, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, Offload, Strategy
 from planner.space.breach import Breach
@@ -65,12 +65,13 @@ def _world(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
 
 def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.tensor_parallel_degree
-    for obstacle in tensor_parallel_obstacles(graph, degree, job.adapters):
+    for obstacle in tensor_parallel_obstacles(graph, degree, job):
         yield Breach(
             field="tensor_parallel_degree",
             value=degree,
             problem=f"does not divide the model's {obstacle}",
-            remedy=f"use one of {_divisors_text(graph, job)}{_shapes_remedy(graph)}",
+            remedy=f"use one of {_degrees_text(graph, job)}{_shapes_remedy(graph)}"
+            f"{_sharing_remedy(graph, degree, job)}",
         )
     undivided = sequence_parallel_obstacle(
         graph,
@@ -95,10 +96,24 @@ def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]
         )
 
 
-def _divisors_text(graph: ModelGraph, job: Job) -> str:
-    sizes = tensor_parallel_sizes(graph, job.adapters).values()
-    degrees = [d for d in range(1, 1025) if all(size % d == 0 for size in sizes)]
+def _degrees_text(graph: ModelGraph, job: Job) -> str:
+    largest = max(tensor_parallel_sizes(graph, job).values(), default=1)
+    degrees = [d for d in divisors(largest) if not tensor_parallel_obstacles(graph, d, job)]
     return ", ".join(str(d) for d in degrees[:12])
+
+
+def _sharing_remedy(graph: ModelGraph, degree: int, job: Job) -> str:
+    """Return what would let ranks share key-value heads, empty if nothing does."""
+    on_megatron = {"stack": Stack.MEGATRON}
+    if not tensor_parallel_obstacles(graph, degree, job.model_copy(update=on_megatron)):
+        return ", or stack megatron, whose ranks can share key-value heads"
+    other = on_megatron | {"optimizer": Optimizer.ADAMW}
+    if not tensor_parallel_obstacles(graph, degree, job.model_copy(update=other)):
+        return (
+            ", or stack megatron and adamw: ranks there share key-value heads, but Muon takes "
+            "queries, keys and values of whole groups alone"
+        )
+    return ""
 
 
 def _shapes_remedy(graph: ModelGraph) -> str:
@@ -117,6 +132,7 @@ def _context(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach
             context=degree,
             tensor=strategy.tensor_parallel_degree,
             length=job.sequence_length or 0,
+            stack=job.stack,
         )
 
     problem = obstacle(strategy.context_parallel_kind, degree)

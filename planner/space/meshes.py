@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import gcd
 
 from planner.hardware import ClusterHardware
-from planner.schema.job import Job, Stack
+from planner.schema.job import Job
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind
 from planner.space.divisibility import (
@@ -63,6 +63,7 @@ class MeshRequest:
                 context=context,
                 tensor=tensor,
                 length=self.job.sequence_length or 1,
+                stack=self.job.stack,
             )
         return self.obstacles[kind, context, tensor]
 
@@ -113,26 +114,17 @@ def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
     near = tuple(
         d for d in degrees if asked.is_wide or searches_tensor_degree(d, asked.hardware, limits)
     )
-    obstacles = {d: tensor_parallel_obstacles(asked.graph, d, asked.job.adapters) for d in near}
+    obstacles = {d: tensor_parallel_obstacles(asked.graph, d, asked.job) for d in near}
     for degree in degrees:
         if degree not in near:
             asked.refused[Rule.TENSOR] += 1
         elif obstacles[degree]:
             reason = f"tensor_parallel_degree does not divide the model's {obstacles[degree][0]}"
             asked.refused[reason] += 1
-            if _lacks_key_value_heads_alone(asked, degree, obstacles[degree]):
-                asked.refused[Rule.KEY_VALUE_HEADS] += 1
         elif not limits.tensor_parallel_degree.allows(degree):
             asked.refused[Outside("tensor_parallel_degree", degree)] += 1
         else:
             yield degree
-
-
-def _lacks_key_value_heads_alone(asked: MeshRequest, degree: int, obstacles: Sequence[str]) -> bool:
-    """Return whether a program would have such ranks that the cost model does not price."""
-    is_allowed = asked.job.limits.tensor_parallel_degree.allows(degree)
-    gathers = asked.job.stack is Stack.MEGATRON
-    return is_allowed and gathers and all(one.endswith("key-value heads") for one in obstacles)
 
 
 def _context_options(

@@ -22,9 +22,7 @@ last two of these. In a larger one there is left out, unless a limit of the job 
 
 What was left out that way stands in the certificate (`not_searched`), but for the last, which is
 never better. Never searched, and named there as well, are stages of one kind of device on both
-sides of another kind's, since each change of kind crosses the slowest network, and tensor
-parallelism beyond key-value heads, for which Megatron-LM gathers whole queries, keys and values
-(`megatron/core/transformer/attention.py`, `num_query_groups < world_size`): nothing prices that.
+sides of another kind's, since each change of kind crosses the slowest network.
 """
 
 from __future__ import annotations
@@ -56,10 +54,6 @@ class Rule(StrEnum):
     )
     CHECKPOINTED = "checkpointed blocks under zb_v and dualpipe_v"
     GPIPE = "gpipe where 1f1b runs"
-    KEY_VALUE_HEADS = (
-        "tensor parallelism beyond key-value heads, which Megatron-LM gathers for it and no limit "
-        "lifts"
-    )
     KINDS = "stages of one kind of device on both sides of another kind's, which no limit lifts"
 
 

@@ -103,7 +103,7 @@ def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
         strategy=priced.strategy,
         prediction=priced.prediction,
         certificate=_plan_certificate(priced.prediction.step_seconds.p50, tuning.certificate),
-        explanation=Explanation(summary=f"{described}.", assumptions=request.assumptions),
+        explanation=Explanation(summary=f"{described}.", assumptions=priced.assumptions),
         warnings=priced.warnings,
         planner_version=planner_version(),
     )

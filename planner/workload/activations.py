@@ -208,15 +208,17 @@ def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
     if isinstance(attention, CompressedAttention):
         return _sum(compressed_activations(attention), _attention_output(attention))
     core = attention_core(attention)
-    own = core.head_count * core.key_head_size
+    own, key_values = core.head_count * core.key_head_size, 0
     normed_heads = normed_rows = attention.head_count
     if isinstance(attention, GroupedQueryAttention) and not attention.shares_keys:
         own += core.key_value_width
+        normed_keys = attention.key_value_head_count * attention.head_size
+        key_values = core.key_value_width + attention.query_key_norm * normed_keys
         normed_heads += attention.key_value_head_count
         normed_rows = 2 if attention.query_key_norm_spans_heads else normed_heads
     if isinstance(attention, GroupedQueryAttention) and attention.output_gate:
         own += 2 * core.head_count * core.value_head_size  # the gate, and the output gated
-    kept = _sum(_elements(sharded=own), _attention_output(attention))
+    kept = _sum(_elements(sharded=own, key_values=key_values), _attention_output(attention))
     if not attention.query_key_norm:
         return kept
     return _sum(

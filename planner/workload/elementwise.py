@@ -95,6 +95,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         unfused_norm_kernel_count=_unfused_norm_kernel_count(block),
         feed_forward_kernel_count=feed_forward_kernel_count(block),
         steps=activation_steps(feed_forward),
+        key_values=float(_key_passes(attention)),
     )
 
 
@@ -113,6 +114,14 @@ def _unfused_rotary_elements(attention: Attention) -> int:
     if isinstance(attention, LatentAttention | CompressedAttention):
         return rotary
     return rotary + _repeated_width(attention)
+
+
+def _key_passes(attention: Attention) -> int:
+    """Return what rotary, and a norm of keys, read and write of a block's own keys."""
+    if not isinstance(attention, GroupedQueryAttention) or attention.shares_keys:
+        return 0
+    passes = ROTARY_PASSES * attention.rotary + NORM_PASSES * attention.query_key_norm
+    return passes * attention.key_value_head_count * attention.head_size
 
 
 def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:

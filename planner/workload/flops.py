@@ -126,6 +126,9 @@ def attention_core(
         window_tokens=attention.sliding_window_tokens,
         causal=attention.causal,
         chunk_tokens=attention.chunk_tokens,
+        gathered_width=attention.head_count * attention.head_size
+        + gate_width(attention)
+        + attention.key_value_head_count * (attention.head_size + attention.value_size),
     )
 
 

@@ -69,7 +69,9 @@ class AttentionCore:
     in both; tokens of one of the consecutive chunks of `chunk_tokens` see that chunk alone.
     Beside a window, a query may see one compressed entry for every `entry_tokens` before it, at
     most `entry_limit` of them, which products of `index_width` with all of them choose. Without
-    entries these choose `window_tokens` of all keys before it.
+    entries these choose `window_tokens` of all keys before it. `gathered_width` is the elements a
+    token of queries, their gates, keys and values, which tensor-parallel ranks gather if they are
+    more than the key-value heads.
     """
 
     head_count: int
@@ -82,6 +84,12 @@ class AttentionCore:
     entry_tokens: int | None = None
     entry_limit: int | None = None
     index_width: int = 0
+    gathered_width: int = 0
+
+    @property
+    def key_value_head_count(self) -> float:
+        """Return the heads of keys and values, half of one where keys are the values."""
+        return self.key_value_width / (self.key_head_size + self.value_head_size)
 
     def mean_keys(self, key_count: int) -> float:
         """Return the mean number of keys, of `key_count`, that a query attends to.
@@ -149,7 +157,8 @@ class ActivationElements:
     split an expert. `norm_copies` and `row_copies` are what elementwise operations keep one by one
     and fused kernels do not, divided as `replicated` and as `sharded` are; `step_copies` and, of 4
     bytes, `wide_step_copies` are those of an activation in steps. `masks` counts bytes,
-    one an element, that dropout keeps, divided as `replicated`.
+    one an element, that dropout keeps, divided as `replicated`. `key_values` are those of `sharded`
+    of which tensor-parallel ranks beyond the key-value heads have copies.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 
@@ -165,6 +174,7 @@ class ActivationElements:
     step_copies: float = 0.0
     wide_step_copies: float = 0.0
     masks: float = 0.0
+    key_values: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +211,7 @@ class ElementwiseTraffic:
     `routed` is what moving rows to routed experts and back takes: of a rank's own tokens, or of all
     tensor-parallel ranks' tokens where each of them has the others' inside its experts.
     `feed_forward_kernel_count` of them follow attention and routing. `steps` are of plain torch
-    alone as well.
+    alone as well. `key_values` are those of `sharded` that ranks beyond the key-value heads repeat.
     """
 
     replicated: float
@@ -215,6 +225,7 @@ class ElementwiseTraffic:
     unfused_norm_kernel_count: int = 0
     feed_forward_kernel_count: int = 0
     steps: ActivationSteps | None = None
+    key_values: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

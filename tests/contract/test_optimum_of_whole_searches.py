@@ -118,6 +118,19 @@ def test_search_finds_and_proves_the_best_of_all_configurations() -> None:
     assert answers > of_drawn(20, one_of=ONE_OF)
 
 
+@pytest.mark.parametrize("seed", [403, 436])
+def test_tensor_parallel_ranks_beyond_key_value_heads_are_searched_as_all_else(seed: int) -> None:
+    """Four ranks of Megatron's share two heads."""
+    ((_, job),) = small_jobs(range(seed, seed + 1), tensor_parallel_degree={"min": 4})
+    plans = [best_plan(one, keeping=job.keeping(index)) for index, one in job.instances()]
+    least = min(plan.step_seconds for plan in plans if plan is not None)
+    result = search(job.problem)
+    assert isinstance(result, Found)
+    assert result.step_seconds == pytest.approx(least, rel=1e-9)
+    assert result.certificate.status == "optimal"
+    assert_is_a_plan(job.problem, result.strategy, result.step_seconds)
+
+
 def assert_all_are_counted(certificate: Certificate) -> None:
     """Fail unless each configuration that bounds left was branched on, or had a program."""
     left = certificate.configurations_total - certificate.configurations_pruned

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from planner.cost.activations import gradient_rows_bytes
+from planner.cost.compute import compute_seconds
 from planner.cost.configuration import (
     Choice,
     Choices,
@@ -108,6 +110,42 @@ def test_without_sequence_parallel_ten_bytes_stay_whole() -> None:
     """Korthikanti et al. 2022: s b h (10 + 24 / t)."""
     kept = kept_per_token(GPT, {"dropout": True}, tensor_parallel_degree=4)
     assert kept - LOG_SUM_EXP / 4 == (10 + 24 / 4) * HIDDEN
+
+
+def test_ranks_beyond_key_value_heads_keep_a_whole_one() -> None:
+    """Four ranks: whole rows of two norms; a quarter of two rows of attention and three inside.
+
+    Of two heads' keys and values each keeps one's. With norms of heads as much again of queries and
+    keys, and a number in 32 bits for each of six heads, divided.
+    """
+    attention = LLAMA.attention.model_copy(update={"key_value_head_count": 2})
+    shared = LLAMA.model_copy(update={"attention": attention})
+    kept = kept_per_token(shared, {}, tensor_parallel_degree=4)
+    assert kept == 2 * (4 * 64 + (2 * 64 + 3 * 128) / 4 + 2 * 16) + LOG_SUM_EXP / 4
+    normed = attention.model_copy(update={"query_key_norm": True})
+    block = LLAMA.model_copy(update={"attention": normed})
+    more = kept_per_token(block, {}, tensor_parallel_degree=4) - kept
+    assert more == 2 * (64 / 4 + 16) + 4 * 6 / 4
+
+
+def test_gradients_of_gathered_queries_keys_and_values_are_joined_beside_the_blocks() -> None:
+    """Twice 64 + 2 x 32 elements and a row; not gathered, two rows and a half of those inside."""
+    attention = LLAMA.attention.model_copy(update={"key_value_head_count": 2})
+    layer = a_layer(LLAMA.model_copy(update={"attention": attention}))
+    four, two = (a_setting({}, tensor_parallel_degree=degree) for degree in (4, 2))
+    assert gradient_rows_bytes(layer, four).item() == 2 * TOKENS * (2 * 128 + 64)
+    assert gradient_rows_bytes(layer, two).item() == 2 * TOKENS * (2 * 64 + 2 * 128 / 2)
+
+
+def test_ranks_beyond_key_value_heads_turn_the_same_keys() -> None:
+    """Four passes over one head's keys of 16 in place of half a head's."""
+    attention = LLAMA.attention.model_copy(update={"key_value_head_count": 2})
+    layer = a_layer(LLAMA.model_copy(update={"attention": attention}))
+    alone = replace(layer, elementwise=replace(layer.elementwise, key_values=0.0))
+    priced = a_setting({}, tensor_parallel_degree=4)
+    more = compute_seconds(layer, priced).forward - compute_seconds(alone, priced).forward
+    moved_bytes = 2 * TOKENS * 4 * (16 - 8) * priced.stack.elementwise_ratio
+    assert more.item() == pytest.approx(moved_bytes / priced.hardware.memory_bytes_per_second)
 
 
 def test_unfused_attention_keeps_five_bytes_a_score_with_dropout_and_two_without() -> None:

@@ -62,6 +62,9 @@ def a_product(name: str, split: Literal["outer", "inner"], experts: int = 0) -> 
     )
 
 
+CORE = AttentionCore(head_count=10, key_head_size=100, value_head_size=100, key_value_width=400)
+
+
 def a_layer(*gemms: Gemm, experts_per_token: int = 0) -> LayerWorkload:
     """A block of 10 heads of 100 and 2 key-value heads."""
     nothing = ActivationElements(gathered=0.0, replicated=0.0, sharded=0.0)
@@ -70,9 +73,7 @@ def a_layer(*gemms: Gemm, experts_per_token: int = 0) -> LayerWorkload:
         hidden_size=HIDDEN,
         parameters=ParameterCounts(sharded=0, replicated=0),
         gemms=(a_product("output", "inner"), *gemms),
-        attention=AttentionCore(
-            head_count=10, key_head_size=100, value_head_size=100, key_value_width=400
-        ),
+        attention=CORE,
         elementwise=ElementwiseTraffic(replicated=0.0, sharded=0.0, kernel_count=0),
         activations=LayerActivations(none=nothing, selective=nothing, full=nothing),
         selective_recompute_ratio=0.0,
@@ -366,6 +367,50 @@ def test_key_value_heads_are_sent_to_all_ranks_that_need_them() -> None:
     priced = seconds(DENSE, context_parallel_degree=10, context_parallel_kind="all_to_all")
     expected = TOKENS / 10 * 4000 * 2 * 8 / 10 / NETWORK
     assert priced.context_forward.item() == pytest.approx(expected)
+
+
+# Queries of 10 heads of 100, keys and values of 2: 1,400 elements a token, in bf16
+SHARED = replace(DENSE, attention=replace(CORE, gathered_width=1400))
+MIXED = TOKENS * 1400 * 2
+MIXED_PASS = MIXED / (0.86 * 3350e9)
+
+
+def beyond(priced: ModelParallelSeconds, known: ModelParallelSeconds, part: str) -> float:
+    """What one takes more than the other."""
+    return float((getattr(priced, part) - getattr(known, part)).item())
+
+
+def test_ranks_beyond_key_value_heads_gather_queries_keys_and_values() -> None:
+    """4 ranks move 3/4 of the bytes each way; memory 2 forward, and 3 + 5 / 2 backward."""
+    known = seconds(DENSE, tensor_parallel_degree=4)
+    priced = seconds(SHARED, tensor_parallel_degree=4)
+    gather = 3 / 4 * MIXED / NODE + 2 * MIXED_PASS
+    assert beyond(priced, known, "tensor_forward") == pytest.approx(gather)
+    scatter = 3 / 4 * MIXED / NODE + 5.5 * MIXED_PASS
+    assert beyond(priced, known, "tensor_backward") == pytest.approx(scatter)
+    for again in ("tensor_recompute_full", "tensor_recompute_selective"):
+        assert beyond(priced, known, again) == pytest.approx(gather)
+
+
+def test_as_many_ranks_as_key_value_heads_gather_none_of_them() -> None:
+    degrees = {"tensor_parallel_degree": 2, "context_parallel_degree": 2}
+    assert seconds(SHARED, **degrees) == seconds(DENSE, **degrees)
+
+
+def test_where_attention_alone_runs_again_nothing_is_gathered_again() -> None:
+    job = {"stack": "megatron", "fused_attention": False}
+    here = a_setting(job=job, tensor_parallel_degree=4)
+    priced = model_parallel_seconds(SHARED, "block", here, np.zeros((1, 1)))
+    assert priced.tensor_recompute_selective.item() == 0.0
+
+
+def test_a_ring_of_such_ranks_passes_a_whole_key_value_head() -> None:
+    """Of 400 elements a token each of 4 has 200 in place of 100, and sends them to one other."""
+    degrees = {"tensor_parallel_degree": 4, "context_parallel_degree": 2}
+    known, priced = seconds(DENSE, **degrees), seconds(SHARED, **degrees)
+    more = TOKENS / 2 * (200 - 100) * 2 / NODE
+    assert beyond(priced, known, "context_forward") == pytest.approx(more)
+    assert beyond(priced, known, "context_backward") == pytest.approx(2 * more)
 
 
 VOCABULARY = 50_000

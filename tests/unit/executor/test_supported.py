@@ -49,6 +49,16 @@ def test_experts_over_ranks_of_a_model_without_experts_are_refused() -> None:
     assert caught.value.remedy
 
 
+def test_ranks_beyond_key_value_heads_are_refused() -> None:
+    """As a plan for Megatron-LM may have them, with sequences shared by exchanging heads."""
+    strategy = resolved(
+        tensor_parallel_degree=4, context_parallel_degree=2, context_parallel_kind="all_to_all"
+    )
+    with pytest.raises(UnsupportedPlanError, match="key_value_head_count 2") as caught:
+        check_shapes(shapes(), strategy)
+    assert caught.value.field == "strategy.tensor_parallel_degree"
+
+
 def test_offloaded_parameters_of_a_group_that_is_not_sharded_are_named_by_their_place() -> None:
     groups = [
         {"first_block": 0, "block_count": 2, "offload": ["activations", "optimizer"]},

@@ -47,6 +47,22 @@ def with_attention(**changes: Any) -> ModelGraph:
     return llama(runs=(run.model_copy(update={"block": block}),))
 
 
+SHARED = Strategy(tensor_parallel_degree=8, sequence_parallel=True, zero_stage=1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_programs_without_megatron_core_have_no_more_ranks_than_key_value_heads(
+    target: str,
+) -> None:
+    plan = plan_of(SHARED, model="qwen3-30b-a3b", stack="megatron")
+    if target in {"megatron-lm", "megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron"}:
+        assert export(plan, target).strategy.tensor_parallel_degree == 8
+        return
+    with pytest.raises(InputError) as refused:
+        export(plan, target)
+    assert refused.value.field != "strategy.stages"
+
+
 def plan_for(graph: ModelGraph, strategy: Strategy = ZERO_1) -> Plan:
     """A plan of 8 devices for the graph, which has as many blocks as Llama-3-8B."""
     plan = plan_of(strategy)

@@ -8,6 +8,8 @@ from planner.errors import DocumentError
 from planner.exporters.registry import export
 from planner.importers.training.config import Setting, TrainingConfig
 from planner.importers.training.files import config_from_text
+from planner.planning import estimate, resolved_cluster
+from planner.schema.job import Job
 from planner.schema.strategy import Strategy
 from tests.unit.exporters.plans import plan_of, resolved_model
 
@@ -58,6 +60,15 @@ def test_a_size_that_is_not_the_models_is_refused(
     assert refused.value.field == flag.rsplit(maxsplit=1)[-1]
     if own:
         assert read(f"{flag} {own}", model=model).format == "megatron-lm"
+
+
+def test_a_script_may_have_more_tensor_parallel_ranks_than_query_groups() -> None:
+    flags = "--group-query-attention --num-query-groups 4 --tensor-model-parallel-size 8"
+    found = read(f"{flags} --sequence-parallel", model="qwen3-30b-a3b")
+    assert found.strategy.tensor_parallel_degree == 8
+    graph = resolved_model("qwen3-30b-a3b")
+    priced = estimate(graph, resolved_cluster("8xh100-sxm5-80gb"), Job(**found.job), found.strategy)
+    assert "8 tensor-parallel ranks share 4 key-value heads" in priced.assumptions[-1]
 
 
 def test_what_megatron_does_not_ask_of_a_script_is_not_held_against_the_model() -> None:

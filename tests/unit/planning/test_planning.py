@@ -41,6 +41,23 @@ def test_a_number_of_devices_has_the_plan_of_its_nodes() -> None:
     assert "64 x h100-sxm5-80gb were taken as 8 nodes of 8" in short.explanation.assumptions[1]
 
 
+def test_the_best_plan_may_have_more_tensor_parallel_ranks_than_key_value_heads() -> None:
+    """A hybrid of two, whose states keep ranks from sharing its one sequence."""
+    nano, two_nodes = resolved_model("nemotron-3-nano-30b-a3b"), resolved_cluster("2x8xh100")
+    job = a_job(global_batch_size=1, stack="megatron")
+    found = plan(nano, two_nodes, job)
+    assert isinstance(found, Plan)
+    assert found.strategy.tensor_parallel_degree == 8
+    assert found.certificate.status == "optimal"
+    assert "8 tensor-parallel ranks share 2 key-value heads" in found.explanation.assumptions[-1]
+    verify(found)
+    two_ranks = Limits(tensor_parallel_degree=DegreeLimit(max=2))
+    fewer = plan(nano, two_nodes, job.model_copy(update={"limits": two_ranks}))
+    assert isinstance(fewer, Plan)
+    least = fewer.certificate.lower_bound_seconds
+    assert found.prediction.step_seconds.p50 < 0.8 * least
+
+
 def test_llama_on_eight_h100_is_proven_optimal(planned):
     assert planned.certificate.status == "optimal"
     assert planned.certificate.gap_ratio == 0.0

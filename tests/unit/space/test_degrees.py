@@ -113,16 +113,11 @@ def test_tensor_parallelism_divides_key_value_heads() -> None:
     assert space.refused[rule] == 1
 
 
-def test_tensor_parallelism_beyond_key_value_heads_is_named_where_programs_have_it() -> None:
-    """Four query heads and two key-value heads: Megatron-LM gathers these for four ranks."""
-    rule = (
-        "tensor parallelism beyond key-value heads, which Megatron-LM gathers for it and no limit "
-        "lifts"
-    )
-    assert rule in space_of(stack="megatron").not_searched
-    assert rule not in space_of(stack="torch").not_searched
-    two = {"tensor_parallel_degree": {"max": 2}}
-    assert rule not in space_of(stack="megatron", limits=two).not_searched
+def test_megatrons_tensor_parallelism_goes_beyond_key_value_heads() -> None:
+    """Four query heads and two key-value heads."""
+    space = space_of(stack="megatron")
+    assert {row.tensor_parallel_degree for row in space.rows} == {1, 2, 4}
+    assert not [rule for rule in space.not_searched if "key-value" in rule]
 
 
 def test_tensor_parallelism_stays_within_a_node_in_large_spaces() -> None:

@@ -19,7 +19,11 @@ from planner.schema.model import (
 )
 from planner.schema.strategy import EdgeChoice, Strategy
 from planner.space.degrees import enumerate_configurations
-from planner.space.divisibility import vocabulary_assumption
+from planner.space.divisibility import (
+    sharing_assumptions,
+    tensor_parallel_obstacles,
+    vocabulary_assumption,
+)
 from planner.space.legality import breaches, check_strategy
 from tests.builders import a_cluster, a_job, a_model, a_strategy
 
@@ -53,8 +57,67 @@ def test_tensor_parallelism_names_what_it_does_not_divide_and_what_would_do() ->
     text = message(a_strategy(tensor_parallel_degree=4, data_parallel_shard_degree=1))
     assert text == (
         "tensor_parallel_degree: does not divide the model's 2 key-value heads (got 4); "
-        "use one of 1, 2"
+        "use one of 1, 2, or stack megatron, whose ranks can share key-value heads"
     )
+
+
+FOUR_RANKS = a_strategy(tensor_parallel_degree=4, data_parallel_shard_degree=1)
+
+
+def with_attention(**changes: Any) -> ModelGraph:
+    """The tiny model whose attention has other fields."""
+    block = a_model().runs[0].block
+    attention = block.attention.model_copy(update=changes)
+    changed_block = block.model_copy(update={"attention": attention})
+    return a_model(runs=(BlockRun(block=changed_block, block_count=4),))
+
+
+def test_megatrons_ranks_share_key_value_heads() -> None:
+    assert message(FOUR_RANKS, job=a_job(stack="megatron")) == ""
+
+
+@pytest.mark.parametrize(
+    ("attention", "job"),
+    [
+        ({"value_head_size": 8}, {}),
+        ({"values_are_keys": True}, {}),
+        ({"shares_keys": True}, {}),
+        ({"differential": True}, {}),
+        ({"head_size": 1, "key_value_head_count": 1}, {}),  # 2 columns of keys and values
+        ({}, {"stack": "deepspeed"}),
+    ],
+)
+def test_no_others_do(attention: dict[str, Any], job: dict[str, Any]) -> None:
+    graph = with_attention(**attention)
+    said = message(FOUR_RANKS, graph=graph, job=a_job(**{"stack": "megatron", **job}))
+    assert "key-value heads (got 4)" in said
+
+
+def test_ranks_are_a_multiple_of_the_key_value_heads_that_they_share() -> None:
+    graph = with_attention(head_count=12, key_value_head_count=3)
+    assert tensor_parallel_obstacles(graph, 4, a_job(stack="megatron")) == ("3 key-value heads",)
+    assert tensor_parallel_obstacles(graph, 6, a_job(stack="megatron")) == (
+        "128 columns of the feed-forward",
+    )
+
+
+def test_muon_takes_queries_keys_and_values_of_whole_groups() -> None:
+    said = message(FOUR_RANKS, job=a_job(stack="megatron", optimizer="muon"))
+    assert said.endswith(
+        "use one of 1, 2, or stack megatron and adamw: ranks there share key-value heads, but Muon "
+        "takes queries, keys and values of whole groups alone"
+    )
+
+
+def test_how_ranks_share_key_value_heads_is_said() -> None:
+    said = (
+        "4 tensor-parallel ranks share 2 key-value heads: they gather queries, keys and values, "
+        "which Megatron-Core does from 0.16 on"
+    )
+    assert sharing_assumptions(a_model(), 4) == (said,)
+    gated = sharing_assumptions(with_attention(output_gate=True), 4)
+    assert gated == (said.replace("0.16", "0.17"),)
+    assert sharing_assumptions(a_model(), 2) == ()
 
 
 def test_tensor_parallel_ranks_may_share_a_vocabulary_unevenly() -> None:
@@ -118,6 +181,16 @@ def test_ranks_that_exchange_heads_share_key_value_heads_evenly() -> None:
         heads_exchanged(4), graph=graph
     )
     assert message(heads_exchanged(2), graph=graph) == ""
+
+
+def test_transformer_engine_exchanges_whole_key_value_heads_alone() -> None:
+    """Two: 2 ranks may, 4 not, and after tensor parallelism none."""
+    megatron = a_job(stack="megatron")
+    assert message(heads_exchanged(2), job=megatron) == ""
+    whole = "key-value heads{}, of which Transformer Engine gives each rank whole ones"
+    assert whole.format("") in message(heads_exchanged(4), job=megatron)
+    after = whole.format(" after tensor_parallel_degree 2")
+    assert after in message(heads_exchanged(2, tensor=2), job=megatron)
 
 
 def test_ranks_that_exchange_heads_need_no_second_piece() -> None:

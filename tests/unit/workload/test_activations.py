@@ -51,6 +51,7 @@ def test_plain_block_keeps_all_that_backward_reads():
         products=128,
         float32=4,
         masks=2 * 64,
+        key_values=64,
     )
 
 
@@ -104,6 +105,7 @@ def test_layer_norm_keeps_its_input_and_output_alone():
         products=256,
         float32=4,
         masks=2 * 64,
+        key_values=64,
     )
 
 
@@ -126,6 +128,7 @@ def test_norms_of_queries_and_keys_keep_three_rows_per_head():
     assert kept.sharded - plain.sharded == (4 + 2) * 16
     assert kept.row_copies - plain.row_copies == 2 * (4 + 2) * 16
     assert kept.float32 - plain.float32 == 4 + 2
+    assert kept.key_values == 2 * 2 * 16 + 2 * 16
 
 
 def test_routed_experts_keep_rows_for_each_choice_and_the_row_sent_and_returned():
@@ -140,6 +143,7 @@ def test_routed_experts_keep_rows_for_each_choice_and_the_row_sent_and_returned(
         products=2 * 32,
         float32=4 + (4 + 10 * 2),
         masks=2 * 64,
+        key_values=64,
     )
 
 
