@@ -1,15 +1,10 @@
 """Batched bounds: lower bounds of thousands of configurations at once.
 
-Holding: what thousands of configurations hold at the least, and whether that may fit.
-
-Arrays are [groups, rows].
-
-Screen: bounds B1 to B5 and B7 of `planner.ilp.lagrangian_bound` for thousands of configurations.
-
-Ranks of a configuration are taken in a few groups (`planner.ilp.batched_chains`), each with the
-least of its members, so that all configurations have arrays of one shape: [groups, rows]. Every
-number is a lower bound as a group's is one of each of its ranks. Levels and sums are those of
-`planner.ilp.batched_chains`.
+They are bounds B1 to B5 and B7 of `planner.ilp.lagrangian_bound`. Ranks of a configuration are
+taken in a few groups (`planner.ilp.batched_chains`), each with the least of its members, so that
+all configurations have arrays of one shape: [groups, rows]. Every number is a lower bound as a
+group's is one of each of its ranks. Memory is priced at every second of MEMORY_PRICES where a
+closer bound follows or hardly pays.
 """
 
 from __future__ import annotations
@@ -37,11 +32,7 @@ from planner.ilp.batched_chains import (
     price_scale,
 )
 from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
-from planner.ilp.settings import (
-    MEMORY_PRICES,
-    ROUNDING,
-    TINY,
-)
+from planner.ilp.settings import MEMORY_PRICES, ROUNDING, TINY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +176,10 @@ def memory_bounds(
 
 
 def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
-    """Return bounds of rows that may fit, close ones of those below their limits."""
+    """Return bounds of rows that may fit: B4 at few prices; B4 and B5 at all; and B7 at few.
+
+    Each is of the rows that the one before leaves below their limits.
+    """
     bounds: Floats = chains.both(multipliers=MEMORY_PRICES[::2]).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):

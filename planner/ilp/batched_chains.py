@@ -1,33 +1,26 @@
 """Batched chains: the ranks of thousands of configurations in arrays of one shape.
 
-Grouping: the ranks of many configurations in a few groups each, so that all have one shape.
+Ranks are taken in groups. Those that hold the embedding and the head are groups of their own; the
+others are grouped by their kind of device and, as far as groups last, by their micro-batches in
+flight. What is said of a group is a lower bound of each of its ranks.
 
-The ranks that hold the embedding and the head are groups of their own. The others are grouped by
-their kind of device and, as far as groups last, by their micro-batches in flight. What is said of a
-group is a lower bound of each of its ranks.
+Arrays end in the axis of rows, one a configuration, and begin with that of choices where they have
+one: the least of all choices is then found in one sweep. What configurations share is priced once:
+a configuration's place in the sheets (`planner.ilp.cost_arrays`) is `Ranks.table_rows`.
 
-Columns: what layers cost on groups of ranks, for many configurations at once.
+`Pools` says how low the largest rank of many chains can be, and the sum of their ranks, as
+`planner.ilp.lagrangian_bound.PoolLevels` does of one. A layer of kind k costs price[k, i, g, row]
+on a rank of group g at grid point i. A rank costs its offset and the sum of its layers at the
+dearest grid point: c_g. Every rank holds `least` blocks or more.
 
-Arrays end in the axis of rows, and begin with that of choices where they have one: the least of all
-choices is then found in one sweep. What configurations share is priced once: a configuration's
-place in the sheets (`planner.ilp.cost_arrays`) is `Ranks.table_rows`.
-
-Pools: how low the largest rank of many chains can be, and the sum of their ranks, at once.
-
-The same as `planner.ilp.lagrangian_bound.PoolLevels`, for rows of configurations whose ranks are in
-groups. A layer of kind k costs price[k, i, g, row] on a rank of group g at grid point i. A rank
-costs its offset and the sum of its layers at the dearest grid point: phi_g. Every rank holds
-`least` blocks or more. Rows are the last axis of all arrays, so that what is done for each is done
-in one sweep.
-
-P1. Alone: each rank's phi with its least blocks at the cheapest kind's price.
+P1. Alone: each rank's c_g with its least blocks at the cheapest kind's price.
 P2. Counted: at level W a rank holds n_g(W) blocks at most, if all were of the cheapest kind; the
-    least W at which that is room for all blocks, a whole number on each rank. Below that W, it is
-    no less than the least phi_g(n_g(W) + 1): from one such number to the next it is reached.
+    least W at which that is room for all blocks, a whole number on each rank. Each round raises W
+    to the least c_g(n_g(W) + 1), below which no rank can take one block more.
 P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
     W >= sum_g y_g offset_g + sum_k L_k min_g (y_g price[k, g]) at any one grid point of each group.
 P4. Sum: by duality, for any alpha and beta >= 0 with alpha_k + beta_g <= price[k, g], the sum of
-    phi is at least sum_g offset_g + sum_k L_k alpha_k + sum_g least beta_g.
+    c_g is at least sum_g offset_g + sum_k L_k alpha_k + sum_g least beta_g.
 """
 
 from __future__ import annotations
@@ -43,12 +36,7 @@ from numpy.typing import NDArray
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cost_arrays import Held, Spent
 from planner.ilp.instance import Shape
-from planner.ilp.settings import (
-    COMPARED_CHOICES,
-    LEVEL_RISES,
-    ROUNDING,
-    TINY,
-)
+from planner.ilp.settings import COMPARED_CHOICES, LEVEL_RISES, ROUNDING, TINY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +151,8 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
 def least_omega(costs: Spent, ranks: Ranks, stage_count: int) -> Floats:
     """Return the least repeats x pace + end of a layer under the quick bounds' choices, [rows].
 
-    Paces are the least of each ZeRO stage, and so are ends, which come behind them.
+    Paces are the least of each ZeRO stage, and so are ends, which come behind them
+    (`planner.ilp.pricing`, `_by_stage`).
     """
     ends = costs.end[stage_count:]
     least = ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0)
@@ -298,8 +287,9 @@ class Layer:
 def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
     """Return choices without those that another one is no worse than in all columns.
 
-    Columns are [choices, ...] each. Some of their places say which choices are worth comparing in
-    all of them; what is left out is beaten by one that stays, so that no least changes.
+    Columns are [choices, ...] each. At COMPARED_CHOICES of their places it is seen which choices
+    are worth comparing at all of them; what is left out is beaten by one that stays, so that no
+    least changes.
     """
     count = len(columns[0])
     some = [
@@ -435,7 +425,7 @@ class Pools:
         )
 
     def least_level(self) -> Floats:
-        """Return a level that the largest phi of any plan reaches (P1 to P3), [rows]."""
+        """Return a level that the largest rank of any plan reaches (P1 to P3), [rows]."""
         pooled = self._pooled_level(self._even())
         if not self._is_flat:
             pooled = np.maximum(pooled, self._pooled_level(np.zeros_like(self.size)))
@@ -447,7 +437,7 @@ class Pools:
         return np.asarray(np.maximum(counted, within))
 
     def least_sum(self) -> Floats:
-        """Return what the sum of phi reaches (P4), [rows]."""
+        """Return what the sum over ranks reaches (P4), [rows]."""
         found = np.where(self._used, self.size * self._alone(), 0.0).sum(axis=0)
         found = np.maximum(found, self._priced_sum(self._even()))
         if not self._is_flat:
@@ -455,7 +445,7 @@ class Pools:
         return np.asarray(found)
 
     def rooms(self, limit: Floats) -> Floats:
-        """Return the most blocks on a rank of each group with phi within `limit`, [groups, rows].
+        """Return the most blocks on a rank of each group with c_g within `limit`, [groups, rows].
 
         -1 where not even an empty rank is within it.
         """
@@ -547,7 +537,7 @@ class Pools:
         return found
 
     def _next_level(self, rooms: Floats) -> Floats:
-        """Return the least phi of a rank with one block more than its room, [rows]."""
+        """Return the least c_g of a rank with one block more than its room, [rows]."""
         fuller = (self.offset + (rooms + 1.0) * self._cheapest).max(axis=0)
         can_grow = self._used & (rooms < self._ceiling)
         least: Floats = np.where(can_grow, fuller, np.inf).min(axis=0)

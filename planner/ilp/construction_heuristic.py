@@ -1,13 +1,10 @@
 """Construction heuristic: good plans of one configuration in milliseconds.
 
-Filling: choices for given layers on given ranks, best first, until they fit.
-
-Every layer starts at the choice with the least fill and weighted omega. While a rank exceeds its
-memory, as few of its layers as are needed move to the choice that loses the fewest of these seconds
-for each byte saved: a walk down the lower hull of the rank's choices, which ends near the best mix.
-All ranks walk at once.
-
-Heuristic: good assignments in milliseconds, so that the search has something to prune with.
+Chains are cut so that no rank's pace is above a level, which is bisected. Between cuts every layer
+starts at the choice with the least fill and weighted omega. While a rank exceeds its memory, as few
+of its layers as are needed move to the choice that loses the fewest of these seconds for each byte
+saved: a walk down the lower hull of the rank's choices, which ends near the best mix. All ranks
+walk at once.
 """
 
 from __future__ import annotations
@@ -277,7 +274,10 @@ def _held(instance: Instance, cuts: tuple[int, ...]) -> Integers:
 
 
 def block_paces(instance: Instance) -> Iterator[Floats]:
-    """Yield the pace of every block on every rank, [stages, blocks]: cheapest, leanest, all one."""
+    """Yield the pace of every block on every rank, [stages, blocks].
+
+    At its fastest choice, at that of the least memory, and as if all blocks were equal.
+    """
     for pick in ("pace", "memory"):
         paces = np.zeros((instance.stage_count, len(instance.kinds)))
         for k in instance.free_kinds:
@@ -291,7 +291,8 @@ def block_paces(instance: Instance) -> Iterator[Floats]:
 def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[int, ...] | None:
     """Return the cuts with the lowest level of pace, found by bisection; None if none do.
 
-    With `with_own` a rank's exchanges and pinned layers count as well.
+    With `with_own` a rank's exchanges and pinned layers count as well. Below an even share of the
+    blocks there are none; most chains have some little above it.
     """
     own = np.zeros(instance.stage_count)
     if with_own:

@@ -1,12 +1,9 @@
 """Cost arrays: cost tables of many configurations, as the search needs them.
 
-Sheet: of a cost table what the search needs, layers by what they cost and not by cause.
-
-Arrays are [choices, prices], so that what is asked of a choice lies next to one another.
-
-Price blocks: sheets of prices that were asked for together, as many as memory is given to.
-
-What was used longest ago is let go of, and priced again when it is asked for.
+A sheet has of a cost table what the search needs, layers by what they cost and not by cause. Arrays
+are [choices, prices], so that what is asked of a choice lies next to one another. `PriceBlocks`
+keeps sheets of prices that were asked for together, as many as memory is given to. What was used
+longest ago is let go of, and priced again when it is asked for.
 """
 
 from __future__ import annotations

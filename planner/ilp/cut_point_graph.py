@@ -1,40 +1,36 @@
 """Cut point graph: which loads follow one another along the chain of layers.
 
-Edges: what the cuts at the ends of a rank's part cost it, where that differs by place.
+Every question is asked rank by rank: a state is what the first ranks hold together, and `Moves`
+lead from the states before a rank to those behind it, each with one of its loads. `steps_along`
+leaves those on a whole way alone, as `Step`, for dynamic programming over ranks (`least_sums`,
+`best_loads`). A state is a number of blocks where only that matters, the place of a cut where ranks
+follow one another along the chain, and layers of every kind otherwise (`moves_by_sums`).
 
-A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). Where each
-rank holds one part of the chain, it has an edge at either end beside its layers: a layer with one
-choice, whose kind is what the edge adds. To knapsacks, patterns and bounds an edge is a layer like
-any other. A load with its edges ends with two more numbers, the edge where the part begins and the
-one where it ends: 1 + the class of the block before the cut, 0 at the chain's own ends. Where ranks
-hold several parts, every cut is priced at the least that it adds anywhere.
+Edges are what the cuts at the ends of a rank's part cost it. A cut costs more behind some classes
+of blocks than behind others (`instance.CutExtras`). Where each rank holds one part of the chain, it
+has an edge at either end beside its layers: a layer with one choice, whose kind is what the edge
+adds. To knapsacks, patterns and bounds an edge is a layer like any other. A load with its edges
+ends with two more numbers, the edge where the part begins and the one where it ends: 1 + the class
+of the block before the cut, 0 at the chain's own ends. Where ranks hold several parts, every cut is
+priced at the least that it adds anywhere.
 
-Moves: how the loads of one rank lead from what the ranks before it hold to what they all hold.
-
-A state is what the first ranks hold together: a number of blocks where only that matters, the place
-of a cut where ranks follow one another along the chain, layers of every kind otherwise.
-
-Chunks: which loads ranks can have one after another where each holds several parts of the chain.
-
-Virtual stages come in turns (0 1 2 0 1 2) or in a V (0 1 2 2 1 0). Sums of loads leave aside where
-the parts lie: ranks could take the heavy layers of one kind only, though kinds alternate. Here a
-state is what the first ranks hold together and where their parts end, the latter as a class: two
-places of one class are followed by the same kinds of layers, and so are interchangeable once it is
-known how many layers are left. A chain of period P after o odd blocks has o + P classes. A state is
-left behind as soon as the other ranks cannot hold what it leaves, by the number of layers of each
-kind, by their least omega or by their bytes.
+Where ranks hold several parts of the chain (`Walk`), virtual stages come in turns (0 1 2 0 1 2) or
+in a V (0 1 2 2 1 0). Sums of loads leave aside where the parts lie: ranks could take the heavy
+layers of one kind only, though kinds alternate. Here a state is what the first ranks hold together
+and where their parts end, the latter as a class: two places of one class are followed by the same
+kinds of layers, and so are interchangeable once it is known how many layers are left. A chain of
+period P after o odd blocks has o + P classes. A state is left behind as soon as the other ranks
+cannot hold what it leaves, by the number of layers of each kind, by their least omega or by their
+bytes.
 
 In turns, the class that each part but the first begins in is guessed at the first rank; a guess
 holds if the part before it ends in that class. Lengths add up to the chain's, so that what is put
 together is a way to cut it. In a V the second part is read backwards from the chain's end, and the
 last rank takes what is left.
 
-Segments: the same where classes are too many to guess, for models of several parts.
-
-Parts that share no kind of layers (encoder and decoder, tower and decoder) end in some virtual
-stage each. Those are guessed; sums of loads then keep apart what goes before and behind.
-
-Transitions: of all moves those that lie on a whole way, for dynamic programming over ranks.
+Where classes are too many to guess, segments of the chain that share no kind of layers (encoder and
+decoder, tower and decoder) end in some virtual stage each. Those are guessed; sums of loads then
+keep apart what goes before and behind (`moves_by_segments`).
 """
 
 from __future__ import annotations
@@ -809,10 +805,10 @@ def _traced(trail: Sequence[tuple[Integers, Integers]], at: int, found: list[Int
     return np.stack(found[::-1])
 
 
-def moves_by_chunks(
+def moves_by_parts(
     instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
 ) -> list[Moves] | None:
-    """Return every rank's moves between states; None where that is too much, or in no known order.
+    """Return the moves of ranks of several parts; None for too many, or in no known order.
 
     The first state is 0, and so is the last rank's.
     """
@@ -820,7 +816,7 @@ def moves_by_chunks(
     return None if walk is None else walk.moves()
 
 
-def cuts_by_chunks(
+def cuts_by_parts(
     instance: Instance, windows: Windows, loads: Sequence[Load], *, excess: Excess | None = None
 ) -> tuple[int, ...] | None:
     """Return cuts after which every rank holds its one load; None where there are none.
@@ -905,9 +901,9 @@ def _moves(
         return moves_along_the_chain(instance, windows.cuts, loads)
     if instance.is_uniform:
         return moves_by_sums(instance, loads)
-    by_chunks = moves_by_chunks(instance, windows, loads)
-    if by_chunks is not None:
-        return by_chunks
+    by_parts = moves_by_parts(instance, windows, loads)
+    if by_parts is not None:
+        return by_parts
     return moves_by_segments(instance, loads, most=sums_most)
 
 
@@ -1009,7 +1005,7 @@ def cuts_with_loads(
     """
     if instance.has_several_parts:
         try:
-            return cuts_by_chunks(instance, everything(instance), loads), True
+            return cuts_by_parts(instance, everything(instance), loads), True
         except TooManyError:
             return _cuts_tried(instance, loads), False
     held = [list(load[: len(instance.free_kinds)]) for load in loads]

@@ -1,7 +1,5 @@
 """Feasibility: whether anything fits, and what is missing where nothing does.
 
-Tightness: how much of what a rank may hold a load takes at the least.
-
 On a rank that keeps its limits, with w its largest transient, a load of a_k layers has for every
 price lambda >= 0 of host bytes
     sum_k a_k min_s (mem_s + lambda host_s) <= capacity - fixed - w + lambda host capacity,
@@ -9,16 +7,14 @@ the least over the choices whose transients are w at most: each layer takes no l
 limits hold. The tightness of a load is the left side over the right, at the price at which that is
 most, and at the w at which it is least. A load with more than 1 does not fit.
 
-Fitting: whether a configuration has any plan, however slow, and one that fits.
+The loads at which the tightest rank is least tight are packed exactly, with host bytes as the cost,
+to learn whether a configuration has any plan, however slow (`fitted`). A load that does not fit is
+left out with all that have no fewer layers of any kind, and others are looked for, until all ranks
+are packed or no loads are left, which proves that there is no plan: loads of any plan add up to the
+chain, and each fits on its rank.
 
-The loads at which the tightest rank is least tight (Tightness) are packed exactly,
-with host bytes as the cost. A load that does not fit is left out with all that have no fewer layers
-of any kind, and others are looked for, until all ranks are packed or no loads are left, which
-proves that there is no plan: loads of any plan add up to the chain, and each fits on its rank.
-
-Needs: the memory with which a configuration fits, found by giving it more until it does.
-
-Bounds of memory (`planner.ilp.lagrangian_bound`) take every rank's least transient beside its least
+The memory that a configuration lacks is found by giving it more until it fits. Bounds of memory
+(`planner.ilp.lagrangian_bound`) take every rank's least transient beside its least
 bytes and may be under the limit where nothing fits. Here packings decide, so that what is needed is
 always more than what there is, and it is known which of the two memories it is.
 """
@@ -55,14 +51,10 @@ from planner.ilp.settings import (
     UNITS_PER_LOOK,
 )
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, knapsack_of, least_cost
-from planner.ilp.stage_loads import (
-    Load,
-    loads_of,
-    with_pinned,
-)
+from planner.ilp.stage_loads import Load, as_loads, held_of, with_pinned
 
 Packed = Integers | bool
-"""Layers by choice, [columns]; else whether it is known that none fit."""
+"""Layers by choice, [columns]; without any, True if it is proven that none fit, and else False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,11 +163,12 @@ def _levelled(
     Loads of which it is not known whether they fit are left out as well, and then there is no
     proof.
     """
-    loads = loads_of(instance, windows, most=LOADS_BRANCHED)
-    tables = _tables(instance, rooms, _least_loads(instance) if loads is None else loads)
+    held = held_of(instance, windows, most=LOADS_BRANCHED)
+    some = _least_loads(instance) if held is None else list(map(as_loads, held))
+    tables = _tables(instance, rooms, some)
     if not all(tables):
         return Fitted(is_proven=True)
-    if loads is None:
+    if held is None:
         return Fitted()
     loads, levels = [list(own) for own in tables], [np.array(list(own.values())) for own in tables]
     try:

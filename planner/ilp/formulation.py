@@ -1,8 +1,6 @@
-"""Formulation: the integer program of one configuration.
+"""Formulation: one configuration as a mixed-integer program over counts of identical layers.
 
-Program: a mixed-integer linear program as plain data, known to no solver.
-
-Formulation: an instance as a mixed-integer program over counts of identical layers.
+It is plain data (`Program`), known to no solver. There is no relaxation of our own: HiGHS has it.
 
 Sets
     r   ranks of the pipeline
@@ -83,11 +81,11 @@ C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],  
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
 alike. The cost model decides what fits when a plan is offered (`planner.ilp.incumbent`). Where it
-refuses the best, a further program has C10 (`planner.ilp.search`): `kept` is what a layer keeps
-of a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when
-rank r may hold most (`planner.cost.schedule`). What time leaves open then is the gap that the
-certificate says. Where a solver's tolerance lets a plan
-slip past cap or hcap, `optimise` asks again with both less, by 1e-5 of them at the most.
+refuses the best, a further program has C10 (`planner.ilp.search`): `kept` is what a layer keeps of
+a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when rank
+r may hold most (`planner.cost.schedule`); H_j - g_r may be negative. What time leaves open then is
+the gap that the certificate says. Where a solver's tolerance lets a plan slip past cap or hcap,
+`optimise` asks again with both less, by 1e-5 of them at the most.
 
 C7: M[j,k] layers of kind k lie before cut j. Within a run C_k differs for the run's own kind alone:
 for all others M is certain. Where ranks hold one virtual stage each, in their order, N[j,k] is
@@ -118,9 +116,7 @@ from planner.cost.configuration import Configuration
 from planner.cost.schedule import Holding, in_flight, peak_holdings
 from planner.ilp.instance import Instance, everywhere
 from planner.ilp.lagrangian_bound import Reduction
-from planner.ilp.settings import (
-    SOLVER_ROW_TOLERANCE,
-)
+from planner.ilp.settings import SOLVER_ROW_TOLERANCE
 
 Sense = Literal["<=", ">=", "=="]
 

@@ -1,13 +1,9 @@
 """Frontier: the open configurations of a search, and what it knows besides.
 
-Frontier: the configurations of a search by the best lower bound known of each.
-
-They wait in queues, arrays of keys, and the least key is next. A key only ever rises: first the
-bound without memory, then the one with memory for many at once, then that of the configuration
-alone, then what a solve below a cutoff has proven. What is best is kept by group of degrees, so
-that several different plans can be asked for at once.
-
-State: what a search knows besides the keys of its frontier.
+Configurations wait in queues under a key, the best lower bound known of each, and the least key is
+next. A key only ever rises: first the bound without memory, then the one with memory for many at
+once, then that of the configuration alone, then what a solve below a cutoff has proven. What is
+best is kept by group of degrees, so that several different plans can be asked for at once.
 """
 
 from __future__ import annotations
@@ -55,7 +51,10 @@ def _is_better(one: Best, known: Best | None) -> bool:
 
 
 class Queue(IntEnum):
-    """When a configuration is looked into: in turn, once no other is left, or at the very end."""
+    """When a configuration is looked into: in turn, once no other is left, or not again.
+
+    The key of an open one counts in the lower bound alone.
+    """
 
     NOW = 0
     LAST = 1
@@ -204,8 +203,7 @@ class Frontier:
 
     def push(self, index: int, key: float, queue: Queue = Queue.NOW) -> None:
         """Let a configuration wait in a queue under a key that is no lower than before."""
-        self.keys[index] = max(self.keys[index], key)
-        self.take(index)
+        self.close(index, key)
         self.queues[queue, index] = self.keys[index]
 
     def take(self, index: int) -> None:
@@ -239,14 +237,16 @@ class Frontier:
 class State:
     """One search, by configuration where it is about one.
 
-    `branchings` are how far each was branched on, None where it has too many loads for that or
-    branching can say no more; `turns` how many turns each
-    had; `refused` are those whose best relaxed plan does not fit; `branched` are those that were
-    branched on, `declined` those that need a program, with the limit at which branching said so,
-    and `programmed` those for which one was solved; `settled`
-    are the best plans of `groups` that were told, and all below `enough_seconds` is to be known.
-    `screens` is how many screens had a limit,
-    `dived_to` the least bound looked into as soon as it was screened.
+    - `branchings`: what is left to branch on, None where there are too many loads for that or where
+      branching can say no more; `branched` are those that were branched on;
+    - `turns`: how many turns of branching or of a program each had, less one;
+    - `declined`: those that need a program, with the limit at that time: below it they may be
+      branched on again; `programmed` are those for which one was solved;
+    - `refused`: those whose best relaxed plan does not fit;
+    - `settled`: the best plan of each group that was reported; the search has to be complete up to
+      `enough_seconds`;
+    - `screens`: how many screens had a limit; `dived_to`: the least bound that was looked into as
+      soon as it was screened.
     """
 
     problem: Problem

@@ -1,14 +1,10 @@
 """Incumbent: how an assignment becomes the best plan known.
 
-Leaning: cuts of given loads at which activations are counted virtual stage by virtual stage.
-
-Earlier virtual stages of a rank hold more micro-batches than later ones, while the search counts
-all of a rank's as if they held alike. Which of the ways to cut a chain into the same loads takes
-the least memory is found by dynamic programming over the ranks (`planner.ilp.cut_point_graph`): the
-largest excess of a rank over its memory is made least, each kind of layer at the mean of its
-choices.
-
-Offering: assignments become plans of the frontier if they fit, virtual stages counted apart.
+Assignments become plans of the frontier if they fit, virtual stages counted apart. Earlier virtual
+stages of a rank hold more micro-batches than later ones, while the search counts all of a rank's as
+if they held alike. Which of the ways to cut a chain into the same loads takes the least memory is
+found by dynamic programming over the ranks (`leanest_cuts`): the largest excess of a rank over its
+memory is made least, each kind of layer at the mean of its choices.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ import numpy as np
 
 from planner.cost.configuration import Configuration, Floats, Integers
 from planner.cost.step import predict_priced
-from planner.ilp.cut_point_graph import cuts_by_chunks
+from planner.ilp.cut_point_graph import cuts_by_parts
 from planner.ilp.formulation import Moments
 from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
@@ -45,7 +41,7 @@ def leanest_cuts(
 
     loads = [tuple(load) for load in load_of_cuts(instance, assignment.cuts)]
     try:
-        return cuts_by_chunks(instance, everything(instance), loads, excess=excess)
+        return cuts_by_parts(instance, everything(instance), loads, excess=excess)
     except TooManyError:
         return None
 
@@ -61,7 +57,7 @@ def _mean_kept(instance: Instance, assignment: Assignment) -> Floats:
 
 
 def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
-    """Offer an assignment to the frontier if it fits; return whether it does, or does not matter.
+    """Offer an assignment to the frontier if it fits; return False if it matters and does not fit.
 
     Where ranks hold several virtual stages, the program counts activations as if these held alike:
     a lower bound. What does not fit when each is counted by itself is cut anew.

@@ -1,51 +1,39 @@
 """Lagrangian bound: what no plan of one configuration can beat.
 
-Duals: what layers cost with a price on the memory that they take (B3 of bounds).
-
-For a price lambda >= 0, a rank that keeps its memory limit has
-sum cost >= sum (cost + lambda mem) - lambda (cap - fixed - least transient). A chain is priced at
-several lambda at once; every number that follows holds at each of them.
-
-The best lambda for a number of equal layers is a slope of the lower hull of their choices in the
-plane of memory and cost, since the bound is concave and linear between these. Each rank therefore
-has the hull slopes of its own layers as its grid.
-
-Levels: how low the largest rank of a chain can be, whatever the cuts (B4, B5 of bounds).
-
-A layer of kind k costs price[k, r, i] on rank r at grid point i. A rank costs its offset and the
-sum of its layers at the dearest grid point: phi_r. Prices are not negative; offsets may be. Two
-views of a chain:
-
-- `ChainLevels`: ranks in the order of the chain, so that cuts decide.
-- `PoolLevels`: anything; layers are shared out by weight, without regard to where they stand.
-
-Bounds: numbers that no plan of a configuration can beat.
-
 With objective S + rho T + U (S = sum of fills, T the largest pace, U the largest end, rho the
-schedule's repeats) and omega = rho tau + u of a layer:
+schedule's repeats) and omega = rho tau + u of a layer, which code calls "both":
 
 B1. rho T + U >= max_r (rho t_r + u_r), since both maxima are at least each rank's own.
 B2. A maximum over ranks is at least any weighted mean of them.
 B3. For lambda >= 0, any feasible rank with counts a has
     sum omega >= sum_k a_k min_s (omega + lambda mem) - lambda (cap - fixed - least transient),
     because the price lambda is paid on a constraint that holds (weak duality). The largest over
-    several lambda is phi_r(a), which grows with a.
-B4. Some W keeps every rank's phi_r <= W and all layers placed; the least such W is a lower bound.
+    several lambda is c_r(a), which grows with a.
+B4. Some W keeps every rank's c_r <= W and all layers placed; the least such W is a lower bound.
     It is bounded by B2 with weights that make a layer cost the same on any rank.
-B5. S >= sum_r phi_r(a_r) in fill alone, with every layer at its cheapest rank.
+B5. S >= sum_r c_r(a_r) in fill alone, with every layer at its cheapest rank.
 B6. Where every rank holds one part of the chain, in the order of the ranks, B4 holds of cuts: with
-    each rank filled from the one before on, as far as phi_r stays within W, W is below every plan's
-    largest phi_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
+    each rank filled from the one before on, as far as c_r stays within W, W is below every plan's
+    largest c_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
     B5 holds with as many blocks of a kind on a rank as lie in these.
 B7. S + rho T + U >= sum_r (fill_r + y_r omega_r) for weights y that sum to 1, by B2: B5 of both
-    together, where what spares a layer's fill adds to its end. A layer weighs the same on any rank.
+    together, where what spares a layer's fill adds to its end. A layer weighs the same on any rank:
+    y_r is in proportion to 1 / sum_k L_k min_s omega.
 
 `planner.ilp.batched_bounds` has them for thousands of configurations at once; here is one at a
-time.
+time, at several lambda at once (`PricedChain`). The best lambda for a number of equal layers is a
+slope of the lower hull of their choices in the plane of memory and cost, since the bound is concave
+and linear between these: each rank has the hull slopes of its own layers as its grid.
 
-Reduction: what no plan below a cutoff can have, so that the program need not say it.
+A layer of kind k costs price[k, r, i] on rank r at grid point i. A rank costs its offset and the
+sum of its layers at the dearest grid point: c_r. Prices are not negative; offsets may be. Two views
+of a chain:
 
-With a cutoff Z and the bounds S', U' and so on:
+- `ChainLevels`: ranks in the order of the chain, so that cuts decide.
+- `PoolLevels`: anything; layers are shared out by weight, without regard to where they stand.
+
+`reduction` says what no plan below a cutoff Z can have, so that the program need not say it. With
+the bounds S', U' and so on:
 
 R1. rho T + U <= Z - S' and rho T <= Z - S' - U': limits of each rank's omega and pace, beside that
     of its memory. Each limit leaves windows to what ranks hold.
@@ -192,11 +180,11 @@ def _price_grid(kinds: Sequence[Kind], costs: Sequence[Floats]) -> Floats:
     """
     free = [k for k, kind in enumerate(kinds) if kind.pinned_stage is None]
     slopes = [np.zeros((len(kinds[0].memory), 1))]
-    slopes += [hull_slopes(costs[k], kinds[k].memory) for k in free]
+    slopes += [_hull_slopes_by_rank(costs[k], kinds[k].memory) for k in free]
     return np.concatenate(slopes, axis=1)
 
 
-def hull_slopes(cost: Floats, memory: Floats) -> Floats:
+def _hull_slopes_by_rank(cost: Floats, memory: Floats) -> Floats:
     """Return the slopes of the lower hull of (memory, cost) [ranks, choices], [ranks, slopes].
 
     From the cheapest choice on, the next corner is the one with the least loss of cost for each
@@ -239,9 +227,9 @@ def scaled(kind: Kind, repeat_count: float) -> Floats:
 class Windows:
     """What ranks of any plan hold.
 
-    `least` and `most` [stages] count blocks; `sure` and `room` [stages, kinds] are the blocks of
-    each kind that a rank has in any case, and those that it can have. `cuts` are the earliest and
-    the latest place of every cut, [2, stages + 1], where ranks follow one another along the chain.
+    `least` and `most` [stages] count blocks; `sure` and `room` [stages, kinds] are the least and
+    the most blocks of each kind that a rank can have. `cuts` are the earliest and the latest place
+    of every cut, [2, stages + 1], where ranks follow one another along the chain.
     """
 
     least: Integers
@@ -276,10 +264,10 @@ class PoolLevels:
         )
 
     def least_level(self) -> float:
-        """Return a W that the largest phi_r of any plan reaches.
+        """Return a W that the largest c_r of any plan reaches.
 
-        It is a weighted mean of phi_r with weights that make layers cost the same anywhere:
-        W >= sum_r y_r phi_r >= sum_r y_r offset_r + sum_k L_k min_r (y_r price[k, r]) for weights y
+        It is a weighted mean of c_r with weights that make layers cost the same anywhere:
+        W >= sum_r y_r c_r >= sum_r y_r offset_r + sum_k L_k min_r (y_r price[k, r]) for weights y
         that sum to 1.
         """
         mean = self._totals @ self._price
@@ -291,7 +279,7 @@ class PoolLevels:
         return max(pooled, float(self._alone.max()))
 
     def least_sum(self) -> float:
-        """Return a number that the sum of phi_r of any plan reaches.
+        """Return a number that the sum of c_r of any plan reaches.
 
         It is the sum of offsets with every layer at its cheapest rank.
         """
@@ -299,7 +287,7 @@ class PoolLevels:
         return max(pooled, float(self._alone.sum()))
 
     def windows(self, limit: float) -> Windows | None:
-        """Return what ranks hold in plans with no phi_r above `limit`, None if there are none.
+        """Return what ranks hold in plans with no c_r above `limit`, None if there are none.
 
         It is how many layers fit on each rank at the price of the cheapest kind.
         """
@@ -335,7 +323,7 @@ class ChainLevels(PoolLevels):
         )
 
     def windows(self, limit: float) -> Windows | None:
-        """Return the cuts of all plans with no phi_r above `limit`.
+        """Return the cuts of all plans with no c_r above `limit`.
 
         Filling ranks from the first on, each as far as it can, any plan's cuts lie at or before
         these (exchange argument); from the last one back, at or behind.
@@ -400,7 +388,7 @@ def windows_at(instance: Instance, cuts: tuple[int, ...]) -> Windows:
     return Windows(least=counts, most=counts, sure=loads, room=loads)
 
 
-def both(one: Windows, other: Windows, instance: Instance) -> Windows | None:
+def intersected(one: Windows, other: Windows, instance: Instance) -> Windows | None:
     """Return what two windows leave, None where that is nothing."""
     if one.cuts is not None and other.cuts is not None:
         cuts = np.stack(
@@ -496,7 +484,7 @@ def _least_end(instance: Instance, k: int) -> float:
 def least_memory_bytes(instance: Instance) -> float:
     """Return bytes that the fullest device needs beyond its capacity at the least, plus that.
 
-    The capacity is that of the first rank; host memory is taken to be boundless.
+    The capacity is that of the largest device; host memory is taken to be boundless.
     """
     excess = levels_of(memory_chain(instance, np.zeros(1))).least_level()
     return float(instance.capacity_bytes.max()) + excess
@@ -572,7 +560,7 @@ def _narrowed(instance: Instance, windows: Windows, limits: Sequence[_Limit]) ->
     left: Windows | None = windows
     for chain, most in limits:
         found = levels_of(chain).windows(most)
-        left = None if found is None or left is None else both(left, found, instance)
+        left = None if found is None or left is None else intersected(left, found, instance)
     return left
 
 

@@ -32,10 +32,7 @@ from planner.cost.configuration import (
 )
 from planner.cost.price_list import PriceList
 from planner.cost.table import bytes_table, cost_table, seconds_table
-from planner.ilp.batched_bounds import (
-    memory_bounds,
-    quick_bounds,
-)
+from planner.ilp.batched_bounds import memory_bounds, quick_bounds
 from planner.ilp.batched_chains import picked, ranks_of
 from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, Sheet, SpentSheet
 from planner.ilp.instance import (
@@ -49,12 +46,7 @@ from planner.ilp.instance import (
 )
 from planner.ilp.milp import strategy_of
 from planner.ilp.problem import Problem
-from planner.ilp.settings import (
-    FEW_KEPT,
-    INSTANCES_KEPT,
-    RANK_GROUPS,
-    ROWS_AT_ONCE,
-)
+from planner.ilp.settings import FEW_KEPT, INSTANCES_KEPT, RANK_GROUPS, ROWS_AT_ONCE
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -155,7 +147,7 @@ class Pricing:
             problem.hardware,
             problem.job.stack,
         )
-        self._coarse = ranks_of(self._shapes, part_count=1)
+        self._coarse = ranks_of(self._shapes, part_count=1)  # for bounds without memory
         self._fine = ranks_of(self._shapes, part_count=RANK_GROUPS)
         each_kind, first, of_layers = self._each_kind, self._price_first, self._choices
         self._blocks = PriceBlocks(  # which does not know this object: all goes when it goes
@@ -429,10 +421,12 @@ def _codes(values: NDArray[Any]) -> tuple[Integers, int]:
 def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:
     """Return choices among which are the least paces, then those with the least ends.
 
-    Offload of parameters and activations only adds transfers. For a ZeRO stage, a pace is least
-    with the least checkpointing, as recompute adds more than it hides; what is exposed at the end
-    of a step is least with the most, as recompute hides it. No pace depends on where the optimiser
-    is, so that ends alone are asked for with each. All parts have the same stages in one order.
+    Offload of parameters and activations only adds transfers; forms of a V schedule's fill that
+    fall with seconds of backward are below others where backward is no shorter than forward. For a
+    ZeRO stage, a pace is least with the least checkpointing, as recompute adds more than it hides;
+    what is exposed at the end of a step is least with the most, as recompute hides it. No pace
+    depends on where the optimiser is, so that ends alone are asked for with each. All parts have
+    the same stages in one order.
     """
     order = list(ActivationCheckpointing)
     kept = {order.index(choice.activation_checkpointing) for choice in choices}
@@ -458,6 +452,8 @@ def _by_stage(
     choices: Sequence[Choice], least: ActivationCheckpointing, most: ActivationCheckpointing
 ) -> list[Choice]:
     """Return every ZeRO stage with the least and most checkpointing, then with offload as well.
+
+    `batched_chains.least_omega` counts on that order.
 
     A stage that cannot offload where others can stands there as it is.
     """

@@ -1,17 +1,9 @@
 """Problem: what a search is asked, what it may take, and what it answers.
 
-Problem: what a search is asked.
-
-Effort: the work that an engine may still do, as a count, and the user's limit of time.
-
 What takes time is counted where it is done (sets of layers, cells of dynamic programs), in units
-of about a microsecond of one core. Counts are the same on every machine and under any load, and so
-are the answers. The deadline is the job's own limit: past it everything ends, and what is known by
-then is the answer.
-
-Outcome: what an engine says of one configuration after a turn.
-
-Result: what a search found, and how sure it is.
+of about a microsecond of one core (`Effort`). Counts are the same on every machine and under any
+load. The deadline is the job's own limit: past it everything ends, and what is known by then is the
+answer.
 """
 
 from __future__ import annotations
@@ -62,10 +54,10 @@ DEGREES = (
 class Groups:
     """How many plans are wanted, each the best of those that have the same in what is named.
 
-    `settle` is told of each group's best plan as soon as nothing that is left of the group beats
-    it, and of the best of all once some of the time is over. It says in place of `enough_seconds`
-    up to which step all has to be looked into from then on. Left out is the group that has `known`
-    of what is named.
+    `settle` is called with each group's best plan once that is proven, and with the best of all
+    once some of the time is over. It returns the step up to which the search has to be complete
+    from then on, which is `enough_seconds` at first. The group that has `known` of what is named is
+    not searched.
     """
 
     count: int = 1
@@ -76,7 +68,7 @@ class Groups:
 
 
 class Wanted(Enum):
-    """What a search is asked for: the fastest plan, or any, for which it has no bound."""
+    """What a search is asked for: the fastest plan with a bound, or any plan without one."""
 
     FASTEST = auto()
     ANY = auto()

@@ -39,14 +39,8 @@ def load_weights(instance: Instance, *, edges: int = 0) -> Integers:
 Load = tuple[int, ...]
 
 
-def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Load]] | None:
-    """Return the loads that each rank may have, None where there are more than `most` in all."""
-    every = held_of(instance, windows, most=most)
-    return None if every is None else [as_loads(own) for own in every]
-
-
 def held_of(instance: Instance, windows: Windows, *, most: int) -> list[Integers] | None:
-    """Return the same as arrays by rank, [loads, free kinds]: there may be many."""
+    """Return the loads that each rank may have, [loads, free kinds], None for more than `most`."""
     try:
         if windows.cuts is not None:
             return _by_cuts(instance, windows.cuts, most)

@@ -19,7 +19,7 @@ from planner.ilp.cut_point_graph import (
 from planner.ilp.instance import Instance, Kind, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.problem import TooManyError
-from planner.ilp.stage_loads import Load, loads_of
+from planner.ilp.stage_loads import Load, as_loads, held_of
 from tests.draws import drawn
 
 ONE_OF = 7
@@ -76,6 +76,13 @@ def a_random_instance(seed: int) -> Instance:
     return an_instance(holders, [names[kind] for kind in chain])
 
 
+def loads_of(instance: Instance) -> list[list[Load]]:
+    """What each rank may hold."""
+    held = held_of(instance, everything(instance), most=10_000)
+    assert held is not None
+    return list(map(as_loads, held))
+
+
 def loads_of_all_cuts(instance: Instance) -> set[tuple[Load, ...]]:
     """What ranks hold under every way to cut the chain."""
     blocks = instance.block_count
@@ -102,8 +109,7 @@ def loads_of_all_ways(
 def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
     instance = a_random_instance(seed)
     windows = everything(instance)
-    loads = loads_of(instance, windows, most=10_000)
-    assert loads is not None
+    loads = loads_of(instance)
     steps = steps_of(instance, windows, loads, sums_most=0)
     assert steps is not None
     assert set(loads_of_all_ways(steps, loads)) == loads_of_all_cuts(instance)
@@ -113,21 +119,19 @@ def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
 def test_a_rank_has_the_loads_that_some_cuts_leave_it(seed: int) -> None:
     """Both neighbours' room is theirs alone: no load is lost, and few more are listed."""
     instance = a_random_instance(seed)
-    loads = loads_of(instance, everything(instance), most=10_000)
-    assert loads is not None
+    loads = loads_of(instance)
     for rank, own in enumerate(loads):
         real = {found[rank] for found in loads_of_all_cuts(instance)}
         assert real <= set(own)
         assert len(own) == len(set(own))
 
 
-def test_sums_take_over_where_chunks_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_take_over_where_states_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums know no order, so that they have all ways to cut the chain and more."""
     instance = an_instance((0, 1, 2, 2, 1, 0), [0, 1] * 5)
     windows = everything(instance)
-    loads = loads_of(instance, windows, most=10_000)
-    assert loads is not None
-    monkeypatch.setattr(cut_point_graph, "moves_by_chunks", lambda *_: None)
+    loads = loads_of(instance)
+    monkeypatch.setattr(cut_point_graph, "moves_by_parts", lambda *_: None)
     with pytest.raises(TooManyError):
         steps_of(instance, windows, loads, sums_most=0)
     steps = steps_of(instance, windows, loads, sums_most=10_000)
@@ -182,8 +186,7 @@ def test_loads_that_no_cuts_leave_to_the_ranks_are_known(seed: int) -> None:
 
 def ways_by_segments(instance: Instance) -> set[tuple[Load, ...]]:
     """What ranks hold along all ways where the ends of segments are guessed."""
-    loads = loads_of(instance, everything(instance), most=10_000)
-    assert loads is not None
+    loads = loads_of(instance)
     steps = steps_along(moves_by_segments(instance, loads, most=100_000))
     assert steps is not None
     return set(loads_of_all_ways(steps, loads))
