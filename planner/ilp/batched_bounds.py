@@ -36,7 +36,7 @@ from planner.ilp.settings import MEMORY_PRICES, ROUNDING, TINY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class RankBytes:
     """What rows hold: the layers by kind, and what is on a rank in any case."""
 
     sheets: Sequence[HeldSheet]
@@ -45,16 +45,16 @@ class Holding:
     own_bytes: Floats  # [groups, rows]
 
     @staticmethod
-    def of(sheets: Sequence[HeldSheet], ranks: Ranks) -> Holding:
+    def of(sheets: Sequence[HeldSheet], ranks: Ranks) -> RankBytes:
         """Return what rows hold, whose places in the sheets are those of `ranks`."""
         layers = _layers(sheets, ranks)
         own = _least_transient(ranks, layers) + _exchanged_bytes(sheets, ranks)
-        return Holding(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own)
+        return RankBytes(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own)
 
-    def of_rows(self, rows: Integers) -> Holding:
+    def of_rows(self, rows: Integers) -> RankBytes:
         """Return what some of the rows hold."""
         ranks = of_rows(self.ranks, rows)
-        return Holding(
+        return RankBytes(
             sheets=self.sheets,
             ranks=ranks,
             layers=_layers(self.sheets, ranks),
@@ -126,17 +126,17 @@ SecondsOf = Callable[[Integers], tuple[Sequence[SpentSheet], Integers]]
 
 
 def quick_bounds(
-    sheets: Sequence[SpentSheet], ranks: Ranks, *, stage_count: int
+    sheets: Sequence[SpentSheet], ranks: Ranks, *, zero_stage_count: int
 ) -> tuple[Floats, Floats]:
     """Return B1, B2 and B4 without memory, of rho T + U and of the fill, each [rows].
 
-    The sheets' choices are `stage_count` ZeRO stages with the least paces, and then as many with
-    the least ends, once for each way to keep the optimiser, which no pace depends on.
+    The sheets' choices are `zero_stage_count` ZeRO stages with the least paces, and then as many
+    with the least ends, once for each way to keep the optimiser, which no pace depends on.
     """
     totals = sheets[0].block_counts()
     layers = list(zip(*(sheet.layers for sheet in sheets), strict=True))
     both = [
-        on_groups([least_omega(costs, ranks, stage_count) for costs in each], ranks)[None]
+        on_groups([least_omega(costs, ranks, zero_stage_count) for costs in each], ranks)[None]
         for each in layers
     ]
     fill = [on_groups([least_fill(costs, ranks) for costs in each], ranks)[None] for each in layers]
@@ -164,7 +164,7 @@ def memory_bounds(
     closer.
     """
     bounds = np.full(len(limits), np.inf)
-    whole = Holding.of(held, ranks)
+    whole = RankBytes.of(held, ranks)
     rows = _fitting(whole)
     if len(rows):
         seconds, places = seconds_of(rows)
@@ -193,7 +193,7 @@ def _bounds_within(chains: _Chains, *, fills: Floats, limits: Floats) -> Floats:
     return bounds
 
 
-def _fitting(held: Holding) -> Integers:
+def _fitting(held: RankBytes) -> Integers:
     """Return rows in which the leanest choices may fit."""
     fit = held.fit()
     has_room = fit.has_room(fit.rooms(np.zeros(len(fit.least))))
@@ -207,7 +207,7 @@ class _Chains:
     The rows of `ranks` are places in the sheets of `seconds`.
     """
 
-    held: Holding
+    held: RankBytes
     seconds: Sequence[SpentSheet]
     ranks: Ranks
 

@@ -148,16 +148,16 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
     return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
 
 
-def least_omega(costs: Spent, ranks: Ranks, stage_count: int) -> Floats:
+def least_omega(costs: Spent, ranks: Ranks, zero_stage_count: int) -> Floats:
     """Return the least repeats x pace + end of a layer under the quick bounds' choices, [rows].
 
     Paces are the least of each ZeRO stage, and so are ends, which come behind them
     (`planner.ilp.pricing`, `_by_stage`).
     """
-    ends = costs.end[stage_count:]
-    least = ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0)
+    ends = costs.end[zero_stage_count:]
+    least = ends.reshape(-1, zero_stage_count, ends.shape[1]).min(axis=0)
     own = ranks.table_rows
-    paces = costs.pace[:stage_count].take(own, axis=1)
+    paces = costs.pace[:zero_stage_count].take(own, axis=1)
     omega: Floats = (ranks.repeats * paces + least.take(own, axis=1)).min(axis=0)
     return omega
 

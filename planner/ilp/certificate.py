@@ -164,22 +164,17 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
     tell which memory it is, and how much of it would do.
     """
     instance = state.pricing.instance(index)
-    capacity = float(instance.capacity_bytes.max())
-    host = float(instance.host_capacity_bytes.max())
+    capacity, exceeds_device = float(instance.capacity_bytes.max()), True
     if required_bytes <= capacity:
-        effort = state.effort(FITTING_UNITS)
+        effort, host = state.effort(FITTING_UNITS), float(instance.host_capacity_bytes.max())
         needed = least_host_bytes(instance, effort=effort)
         if needed is not None and needed > host:
-            return Shortfall(
-                configuration=state.configurations.row(index),
-                required_bytes=needed,
-                capacity_bytes=host,
-                exceeds_device=False,
-            )
-        required_bytes = least_device_bytes(instance, effort=effort) or 0.0
+            required_bytes, capacity, exceeds_device = needed, host, False
+        else:
+            required_bytes = least_device_bytes(instance, effort=effort) or 0.0
     return Shortfall(
         configuration=state.configurations.row(index),
         required_bytes=max(required_bytes, capacity),
         capacity_bytes=capacity,
-        exceeds_device=True,
+        exceeds_device=exceeds_device,
     )

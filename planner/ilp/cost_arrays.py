@@ -2,8 +2,7 @@
 
 A sheet has of a cost table what the search needs, layers by what they cost and not by cause. Arrays
 are [choices, prices], so that what is asked of a choice lies next to one another. `PriceBlocks`
-keeps sheets of prices that were asked for together, as many as memory is given to. What was used
-longest ago is let go of, and priced again when it is asked for.
+keeps sheets of prices that were asked for together, as many as memory is given to.
 """
 
 from __future__ import annotations
@@ -140,36 +139,29 @@ class PriceBlocks:
     def __init__(self, price: Callable[[Integers], Sheets], *, device_kind_count: int) -> None:
         self._price = price
         self._device_kind_count = device_kind_count
-        self._kept: OrderedDict[int, Sheets] = OrderedDict()
-        self._members: list[Integers] = []
+        self._kept: OrderedDict[int, tuple[int, Sheets]] = OrderedDict()
         self._place: dict[int, tuple[int, int]] = {}
+        self._added = 0
 
     def is_at_hand(self, price: int) -> bool:
         """Return whether a price is still in memory."""
         return price in self._place and self._place[price][0] in self._kept
 
-    def add(self, prices: Integers) -> int:
-        """Return a new block of prices, which are not priced yet."""
-        block = len(self._members)
-        self._members.append(prices)
-        self._place.update({int(price): (block, row) for row, price in enumerate(prices)})
-        return block
-
-    def sheets(self, block: int) -> Sheets:
-        """Return a block's sheets, priced again if they were let go of."""
-        if block not in self._kept:
-            self._kept[block] = self._price(self._members[block])
-            while self._count() > PRICES_KEPT and len(self._kept) > 1:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(block)
-        return self._kept[block]
+    def add(self, prices: Integers) -> None:
+        """Price a block, and let go of those used longest ago where they are too many."""
+        self._added += 1
+        self._kept[self._added] = len(prices), self._price(prices)
+        self._place |= {int(price): (self._added, row) for row, price in enumerate(prices)}
+        while self._count() > PRICES_KEPT and len(self._kept) > 1:
+            self._kept.popitem(last=False)
 
     def row(self, price: int) -> tuple[Sheets, int]:
         """Return the sheets of a block with a price, and its place in these."""
         if not self.is_at_hand(price):
             self.add(np.array([price]))
         block, row = self._place[price]
-        return self.sheets(block), row
+        self._kept.move_to_end(block)
+        return self._kept[block][1], row
 
     def _count(self) -> int:
-        return sum(len(self._members[block]) for block in self._kept) * self._device_kind_count
+        return sum(count for count, _ in self._kept.values()) * self._device_kind_count

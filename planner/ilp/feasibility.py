@@ -53,7 +53,7 @@ from planner.ilp.settings import (
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, knapsack_of, least_cost
 from planner.ilp.stage_loads import Load, as_loads, held_of, with_pinned
 
-Packed = Integers | bool
+PackedLayers = Integers | bool
 """Layers by choice, [columns]; without any, True if it is proven that none fit, and else False."""
 
 
@@ -68,7 +68,7 @@ class Room:
     knapsack: Knapsack
     prices: Floats
     least: Floats
-    packed: dict[tuple[tuple[int, ...], float], Packed] = field(default_factory=dict)
+    packed: dict[tuple[tuple[int, ...], float], PackedLayers] = field(default_factory=dict)
 
     @staticmethod
     def of(knapsack: Knapsack) -> Room:
@@ -101,14 +101,14 @@ class Room:
         tight: Floats = share.max(axis=2).min(axis=1)
         return tight
 
-    def packing(self, held: Sequence[int], further_bytes: float = 0.0) -> Packed:
+    def packing(self, held: Sequence[int], further_bytes: float = 0.0) -> PackedLayers:
         """Return choices for layers `held` [kinds] that keep both limits, if they are found."""
         key = (tuple(held), further_bytes)
         if key not in self.packed:
             self.packed[key] = self._packing(*key)
         return self.packed[key]
 
-    def _packing(self, held: tuple[int, ...], further_bytes: float) -> Packed:
+    def _packing(self, held: tuple[int, ...], further_bytes: float) -> PackedLayers:
         if self.tightness(np.array([held]), np.array([further_bytes]))[0] > 1.0 + ROUNDING:
             return True
         knapsack = self.knapsack

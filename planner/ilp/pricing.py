@@ -138,7 +138,7 @@ class Pricing:
         kept = [c for c in choices if c.activation_checkpointing is ActivationCheckpointing.NONE]
         self._kept = replace(self._choices, blocks=Choices.of(kept)) if kept else None
         self._plain = _plain_choices(choices, edges)
-        self._stage_count = len({choice.zero_stage for choice in choices})
+        self._zero_stage_count = len({choice.zero_stage for choice in choices})
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
         self._bytes_first, self._bytes_of = alike(configurations, _BYTES)
@@ -258,7 +258,7 @@ class Pricing:
         prices = np.unique(self._price_of[list(indices)])
         if not all(map(self._blocks.is_at_hand, prices.tolist())):
             for start in range(0, len(prices), ROWS_AT_ONCE):
-                self._blocks.sheets(self._blocks.add(prices[start : start + ROWS_AT_ONCE]))
+                self._blocks.add(prices[start : start + ROWS_AT_ONCE])
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""
@@ -320,7 +320,7 @@ class Pricing:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
         sheets = self._each_kind.spent(self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
-        return quick_bounds(sheets, ranks, stage_count=self._stage_count)
+        return quick_bounds(sheets, ranks, zero_stage_count=self._zero_stage_count)
 
 
 class PricedSpace:
