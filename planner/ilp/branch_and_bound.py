@@ -88,7 +88,7 @@ from planner.ilp.settings import (
     UNITS_PER_LOOK,
     UNITS_PER_TURN,
 )
-from planner.ilp.stage_knapsack import enumeration_of
+from planner.ilp.stage_knapsack import Budget, Packing, enumeration_of
 from planner.ilp.stage_loads import Load, as_loads, held_of
 from planner.ilp.stage_patterns import Patterns, sets_within, undominated_columns
 
@@ -332,6 +332,21 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The cheapest packing below `upper` under some ceilings, which others may have as well."""
+
+    packing: Packing
+    ceilings: Floats
+    upper: float
+
+    def tells(self, rank: PricedRank, *, upper: float) -> bool:
+        """Return whether another look would say the same: a packing found keeps lower ceilings."""
+        if upper > self.upper or (rank.ceilings > self.ceilings).any():
+            return False
+        return self.packing.counts is None or bool(rank.keeps(self.packing.counts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
@@ -505,7 +520,7 @@ def patterns_of(
         counts = np.zeros((len(sets.rows), len(columns.kind)), dtype=np.int64)
         counts[:, at.columns] = sets.counts(np.arange(len(sets.rows)))
         keeps = (counts @ columns.memory <= at.room) & (counts @ columns.host <= rank.rank.host)
-        keeps &= (counts @ rank.rank.outline.limited.T <= rank.ceilings).all(axis=1)
+        keeps &= rank.keeps(counts)
         counts = counts[keeps]
         counts = counts[undominated_columns(measures @ counts.T)]
         found.append(counts)
@@ -639,6 +654,7 @@ class Branching:
     unsettled: float = float("inf")
     cutter: Cutter = field(init=False)
     _effort: Effort = field(default_factory=Effort)
+    _known: dict[tuple[float, ...], Known] = field(default_factory=dict)
     _found: Assignment | None = None
 
     def __post_init__(self) -> None:
@@ -765,7 +781,7 @@ class Branching:
 
         While many loads are open they are not all packed, nor to the end.
         """
-        effort, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
+        most, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -782,11 +798,10 @@ class Branching:
                 parts = tuple(known[load] for known, load in zip(exact, path, strict=True))
                 return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
             tables = [table.copy() for table in bounded.tables]
-            self._effort.spend(UNITS_PER_LOOK * len(vague))
             for r, load in vague:
                 slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
                 upper = float(bounded.tables[r][load]) + slack
-                packing = bounded.ranks[r].packing(load, upper=upper, effort=effort)
+                packing = self._packing(bounded, r, load, upper=upper, most=most)
                 tables[r][load] = max(tables[r][load], packing.lower)
                 exact[r][load] = bounded.ranks[r].divided(load)
                 if packing.counts is not None:
@@ -794,6 +809,19 @@ class Branching:
                     counts[r][load] = packing.counts
             bounded = decomposition.summed(bounded, tables)
         return None
+
+    def _packing(
+        self, bounded: Bounded, place: int, load: int, *, upper: float, most: int
+    ) -> Packing:
+        """Return the cheapest packing of a load; regions that are split off ask for it again."""
+        rank, weights = bounded.ranks[place], bounded.weights
+        key = (place, load, float(weights.pace[place]), float(weights.end[place]), most)
+        known = self._known.get(key)
+        if known is None or not known.tells(rank, upper=upper):
+            packing = rank.packing(load, upper=upper, budget=Budget(most, self._effort))
+            known = Known(packing=packing, ceilings=rank.ceilings, upper=upper)
+            self._known[key] = known
+        return known.packing
 
     def _held(self, path: Sequence[int]) -> tuple[Load, ...]:
         """Return the loads of the ranks from their places."""

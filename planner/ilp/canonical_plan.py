@@ -110,7 +110,7 @@ def _simplest(
     )
     held = [int(own[place].sum()) for own in assignment.counts]
     least = float(counts @ burdens)
-    found = least_cost(knapsack, held, upper=least, effort=SETS_FEW)
+    found = least_cost(knapsack, held, upper=least, most=SETS_FEW)
     if found.counts is not None:
         counts[:] = 0
         counts[places] = found.counts

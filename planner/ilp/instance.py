@@ -139,6 +139,11 @@ class Instance:
         """Return whether ranks hold several parts of a chain in which it matters which they are."""
         return not (self.is_uniform or self.is_in_order)
 
+    @property
+    def cell_count(self) -> int:
+        """Return the choices of all kinds on all ranks together."""
+        return self.stage_count * sum(len(kind.choice) for kind in self.kinds)
+
     @cached_property
     def block_kinds(self) -> Integers:
         """Return the kind of every block of the chain, [blocks]."""

@@ -63,6 +63,7 @@ from planner.ilp.settings import (
     WEIGHT_MOST,
 )
 from planner.ilp.stage_knapsack import (
+    Budget,
     Frame,
     Knapsack,
     Packing,
@@ -271,10 +272,14 @@ class PricedRank:
         least: Floats = self.bounds.min(axis=1) + self.offset
         return least
 
-    def packing(self, load: int, *, upper: float, effort: int) -> Packing:
+    def keeps(self, counts: Integers) -> Booleans:
+        """Return whether layers [..., columns] are at most the ceilings, [...]."""
+        return np.asarray((counts @ self.rank.outline.limited.T <= self.ceilings).all(axis=-1))
+
+    def packing(self, load: int, *, upper: float, budget: Budget) -> Packing:
         """Return the cheapest packing of a load where it costs less than `upper`."""
         bounds = self.transient_bounds(load)
-        found = least_cost_within(bounds, upper=upper - self.offset, effort=effort)
+        found = least_cost_within(bounds, upper=upper - self.offset, budget=budget)
         return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
 
     def transient_bounds(self, load: int) -> TransientBounds:

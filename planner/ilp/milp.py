@@ -42,7 +42,6 @@ from planner.ilp.formulation import (
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import reduction
 from planner.ilp.settings import (
-    PROGRAM_NODES,
     PROGRAM_TIGHTENINGS,
     PROGRAM_UNITS_PER_TERM,
     SOLVER_FEASIBILITY,
@@ -72,31 +71,31 @@ _UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
 
 
 class Within(NamedTuple):
-    """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
+    """How long a solve may take: until the user's limit, and so many looks of the solver at it."""
 
     seconds: float
-    nodes: int = PROGRAM_NODES
+    looks: float = inf
 
 
 @dataclass(slots=True, kw_only=True)
 class _Stop:
-    """Ends HiGHS after some nodes, or once its `bound` is above what is `enough`.
+    """Ends HiGHS after it has looked so often whether to, or once its `bound` is `enough`.
 
-    Its own options do the former with a status that PuLP does not know.
+    Its own options do neither but with statuses that PuLP does not know.
     """
 
-    nodes: int
+    looks: float
     enough: float = inf
     bound: float = -inf
-    node_count: int = 0
+    look_count: int = 0
     is_reached: bool = False
     is_enough: bool = False
 
     def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
         self.bound = known.mip_dual_bound
         self.is_enough = self.bound > self.enough
-        self.node_count = known.mip_node_count
-        if self.is_enough or self.node_count >= self.nodes:
+        self.look_count += 1
+        if self.is_enough or self.look_count >= self.looks:
             self.is_reached = answer.user_interrupt = True
 
 
@@ -126,9 +125,9 @@ def solve(program: Program, within: Within) -> Solution:
     """
     terms = max(sum(len(row.terms) for row in program.rows), 1)
     seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
-    if seconds <= 0.0 or within.nodes <= 0:
+    if seconds <= 0.0 or within.looks <= 0:
         return _NOTHING_KNOWN
-    started, stop = time.perf_counter(), _Stop(nodes=within.nodes)
+    started, stop = time.perf_counter(), _Stop(looks=within.looks)
     solution = _run_solver(program, seconds=seconds, stop=stop)
     if solution.status is not Status.INFEASIBLE:
         return replace(solution, bound=stop.bound)
@@ -142,10 +141,10 @@ def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
     The eased one has a solution in any case. Where its least easing is above the solver's tolerance
     there are no values. Where it is not, the program has some but for that tolerance, or the solver
     is wrong: the best of the program with rows that are looser by as little is returned. Both have
-    the nodes that `stop` has left.
+    the looks that `stop` has left.
     """
     started = time.perf_counter()
-    second = _Stop(nodes=stop.nodes - stop.node_count, enough=SOLVER_FEASIBILITY)
+    second = _Stop(looks=stop.looks - stop.look_count, enough=SOLVER_FEASIBILITY)
     eased = _run_solver(program.eased(), seconds=seconds, stop=second)
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
     if second.is_enough or is_above:
@@ -153,7 +152,7 @@ def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
     if eased.status is not Status.OPTIMAL:
         return _FAILED if eased.status is Status.INFEASIBLE else replace(eased, values=())
     left = seconds - (time.perf_counter() - started)
-    third = _Stop(nodes=second.nodes - second.node_count)
+    third = _Stop(looks=second.looks - second.look_count)
     loose = _run_solver(program.loosened(SOLVER_FEASIBILITY), seconds=left, stop=third)
     return _FAILED if loose.status is Status.INFEASIBLE else replace(loose, bound=third.bound)
 

@@ -61,8 +61,9 @@ from planner.ilp.settings import (
     ROWS_AT_ONCE,
     SCREENED_AT_ONCE,
     TOLD_SHARE_RATIO,
-    TURN_NODES,
+    TURN_CELLS,
     TURN_UNITS,
+    UNITS_PER_CELL_LOOK,
 )
 from planner.schema.progress import Progress
 
@@ -405,12 +406,12 @@ def _bound(state: State, index: int) -> None:
 
 
 def _solve(state: State, index: int) -> None:
-    """Give a configuration a turn of branching on its ranks, or of a program where that is over.
+    """Give a configuration a turn: of branching on its ranks and of its program by turns.
 
-    Each turn has more effort than the one before, up to about a second. Where no plan is known to
-    be better than, any plan is looked for first. A program takes longer than all other turns: the
-    configuration waits until all others are looked into, and is branched on after all if the limit
-    has become lower by then.
+    Each has twice the effort of the one before. Where no plan is known to be better than, any plan
+    is looked for first. A configuration that cannot be branched on, or no further, waits until all
+    others are looked into, as a program of its size takes longer than all other turns, and is
+    branched on after all if the limit has become lower by then.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
@@ -425,13 +426,15 @@ def _solve(state: State, index: int) -> None:
     if branching is None:
         _program(state, index)
         return
-    state.branched.add(index)
-    outcome = branching.run(
-        limit=limit,
-        enough=frontier.next_key(),
-        effort=state.effort(min(TURN_UNITS * 2**turn, FITTING_UNITS)),
-    )
-    if outcome.is_done or outcome.is_stuck:
+    if turn % 2 and instance.cell_count <= TURN_CELLS:
+        outcome = _programmed(state, index, instance, units=TURN_UNITS * 2**turn)
+        is_over = outcome.is_done
+    else:
+        state.branched.add(index)
+        effort = state.effort(TURN_UNITS * 2**turn)
+        outcome = branching.run(limit=limit, enough=frontier.next_key(), effort=effort)
+        is_over = outcome.is_done or outcome.is_stuck
+    if is_over:
         state.branchings[index] = None
     _take(state, index, instance, outcome)
 
@@ -449,7 +452,7 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
 
 
 def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> None:
-    """Take note of a bound and of a plan of branch and bound.
+    """Take note of a bound and of a plan of a turn.
 
     Where nothing is left but a plan that does not fit with virtual stages counted apart, a program
     is due, with that plan's step as the bound.
@@ -464,29 +467,48 @@ def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> Non
 
 
 def _program(state: State, index: int) -> None:
-    """Solve a configuration's program below the limit for a turn, and take note of what it says."""
+    """Give a configuration's program a turn, with virtual stages apart, and take note of it."""
     frontier, apart = state.frontier, state.pricing.instance_apart(index)
     if apart.is_uniform and index in state.refused:  # spread evenly, blocks hold no more than alike
         frontier.push(index, 0.0, Queue.OPEN)
         return
     is_apart = apart.has_several_parts
     instance = apart if is_apart else state.pricing.instance(index)
+    moments = Moments.of(state.configurations.row(index)) if is_apart else None
+    units = FITTING_UNITS * 2 ** state.turns[index]
+    outcome = _programmed(state, index, instance, moments, units=units)
+    is_over = outcome.is_done or outcome.is_stuck
+    if outcome.assignment is not None:
+        offered = offer_apart if is_apart else offer
+        is_over |= not offered(state, index, instance, outcome.assignment)
+    frontier.push(index, outcome.bound_seconds, Queue.OPEN if is_over else Queue.LAST)
+    if is_over and not frontier.matters(index):
+        frontier.take(index)
+
+
+def _programmed(
+    state: State,
+    index: int,
+    instance: Instance,
+    moments: Moments | None = None,
+    *,
+    units: float,
+) -> Outcome:
+    """Return what a program says below the limit with some work; if it fails, it is stuck."""
+    limit = state.frontier.limit_of(index)
     state.milp_count += 1
     state.programmed.add(index)
-    limit = frontier.limit_of(index)
     optimum = optimise(
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
-        within=Within(state.seconds_left, TURN_NODES * 2 ** state.turns[index]),
-        moments=Moments.of(state.configurations.row(index)) if is_apart else None,
+        within=Within(state.seconds_left, units / (UNITS_PER_CELL_LOOK * instance.cell_count)),
+        moments=moments,
     )
-    bound, is_over = min(optimum.bound_seconds, limit), False
-    if optimum.status in (Status.INFEASIBLE, Status.OPTIMAL):
-        bound, is_over = limit if optimum.step_seconds is None else optimum.step_seconds, True
-    is_over |= optimum.status is Status.FAILED  # once more would be no use
-    if optimum.assignment is not None:
-        offered = offer_apart if is_apart else offer
-        is_over |= not offered(state, index, instance, optimum.assignment)
-    frontier.push(index, bound, Queue.OPEN if is_over else Queue.LAST)
-    if is_over and not frontier.matters(index):
-        frontier.take(index)
+    is_done = optimum.status in (Status.INFEASIBLE, Status.OPTIMAL)
+    proven = limit if optimum.step_seconds is None else optimum.step_seconds
+    return Outcome(
+        bound_seconds=proven if is_done else min(optimum.bound_seconds, limit),
+        assignment=optimum.assignment,
+        is_done=is_done,
+        is_stuck=optimum.status is Status.FAILED,
+    )

@@ -45,10 +45,14 @@ MEMORY_PRICES = np.array([0.0, *(2.0**e for e in range(-6, 7))])
 SCREENED_AT_ONCE = 256
 """To begin with: twice as many each time once there is a limit, which all below it have to pass."""
 TURN_UNITS = 250_000.0
-"""Work of a configuration's first turn of branch and bound, each further one of which has twice as
-much, and of the patterns of one set of plans."""
-TURN_NODES = 500
-"""The same for programs, in nodes of the solver's tree."""
+"""Work of a configuration's first turn, each further one of which has twice as much, and of the
+patterns of one set of plans."""
+TURN_CELLS = 500
+"""Choices of all ranks together, up to which a program has turns beside branch and bound: for
+larger ones HiGHS may take seconds for the first relaxation, in which nothing stops it."""
+UNITS_PER_CELL_LOOK = 3.0
+"""Work of a program by these choices and by how often HiGHS asks whether to stop, at each node and
+each round of cuts: 1 to 20 on two EPYC cores."""
 FITTING_UNITS = 1_000_000.0
 """Work of looking for any plan, and the most of a turn."""
 TOLD_SHARE_RATIO = 0.25
@@ -125,7 +129,6 @@ UNITS_PER_LOOK = 1000.0
 
 # --- programs and simplest plans ---
 
-PROGRAM_NODES = 20_000
 PROGRAM_UNITS_PER_TERM = 7.0
 """It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores: what is
 left of the user's time has to be enough for that."""

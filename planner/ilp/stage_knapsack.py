@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -282,25 +283,32 @@ class Packing:
     counts: Integers | None = None
 
 
+class Budget(NamedTuple):
+    """How many sets of layers are looked at at a time, and what counts the work."""
+
+    sets_most: int
+    effort: Effort
+
+
 def least_cost(
     knapsack: Knapsack,
     layers: Sequence[int],
     *,
     upper: float,
-    effort: int = SETS_MOST,
+    most: int = SETS_MOST,
     will_do: float = -math.inf,
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
     bounds = TransientBounds.of(knapsack, np.array(layers, dtype=np.int64))
-    return least_cost_within(bounds, upper=upper, effort=effort, will_do=will_do)
+    return least_cost_within(bounds, upper=upper, budget=Budget(most, Effort()), will_do=will_do)
 
 
 def least_cost_within(
-    bounds: TransientBounds, *, upper: float, effort: int, will_do: float = -math.inf
+    bounds: TransientBounds, *, upper: float, budget: Budget, will_do: float = -math.inf
 ) -> Packing:
     """Return the same of the layers that bounds by transient are of.
 
-    With less `effort`, the sets of layers looked at at a time, bounds are weaker. Where one largest
+    With fewer sets of layers, bounds are weaker. Where one largest
     transient is not looked into to the end, the bound is what was looked at: others are looked into
     as far as that and no further, and not at all with a bound beyond, as more would not raise it.
     Nothing cheaper is looked for than what costs no more than `will_do`.
@@ -316,7 +324,7 @@ def least_cost_within(
             break
         bounds.done[place] = True
         at = bounds.reduced(place)
-        found = _packed(bounds.own, at, limit, lower, effort=effort, will_do=will_do)
+        found = _packed(bounds.own, at, limit, lower, budget=budget, will_do=will_do)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
@@ -327,7 +335,7 @@ def least_cost_within(
 
 
 def _packed(
-    knapsack: Knapsack, at: Reduced, upper: float, enough: float, *, effort: int, will_do: float
+    knapsack: Knapsack, at: Reduced, upper: float, enough: float, *, budget: Budget, will_do: float
 ) -> Packing:
     """Return the cheapest packing below `upper` under one largest transient.
 
@@ -340,8 +348,10 @@ def _packed(
     best = found if found.cost < upper else best
     gap = min(gap, (best.cost - at.bound) * (1.0 + ROUNDING))
     if looked < gap and best.cost > will_do:
-        sets = sets_within(own, gap, most=effort, effort=Effort(), narrows=True)
+        counted = Effort()  # it is not cut short
+        sets = sets_within(own, gap, most=budget.sets_most, effort=counted, narrows=True)
         looked = sets.gap
+        budget.effort.spend(counted.spent)
         found = _cheapest(knapsack, at, sets)
         best = found if found.cost < min(upper, best.cost) else best
     gap = min(upper, best.cost, enough) - at.bound

@@ -415,7 +415,8 @@ def sets_within(
         if len(sets.rows) > most and not narrows:
             raise TooManyError
         if len(sets.rows) > crowd:
-            effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.rows) ** 2)
+            if len(own.compared) > 1:
+                effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.rows) ** 2)
             sets.thin(place + 1, effort.check)
             if len(sets.rows) > most:
                 sets.narrow(place + 1, most // 4)

@@ -139,7 +139,7 @@ def test_packings_equal_trying_all(upper_share: float, effort: int, exact_share:
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
         upper = best * upper_share if upper_share else PLENTY
-        found = least_cost(knapsack, layers, upper=upper, effort=effort)
+        found = least_cost(knapsack, layers, upper=upper, most=effort)
         name = f"knapsack {seed}"
         assert found.lower <= max(best, upper) * (1.0 + 1e-9), name
         if best < upper:

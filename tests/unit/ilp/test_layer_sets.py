@@ -48,7 +48,7 @@ def test_the_best_of_hundreds_of_sets_is_found(host_share: float) -> None:
     for seed in range(20):
         knapsack = a_knapsack_of_one_kind(seed, host_share=host_share)
         best = least_of_all(knapsack)
-        found = least_cost(knapsack, [LAYERS], upper=1e6, effort=100_000)
+        found = least_cost(knapsack, [LAYERS], upper=1e6, most=100_000)
         assert found.cost == pytest.approx(best, rel=1e-12), seed
         if np.isfinite(best):
             assert found.lower == pytest.approx(best, rel=1e-9), seed
@@ -59,7 +59,7 @@ def test_bounds_are_below_the_best_however_few_sets_are_looked_at() -> None:
         knapsack = a_knapsack_of_one_kind(seed, host_share=0.4)
         best = least_of_all(knapsack)
         for effort in (4, 16, 64):
-            found = least_cost(knapsack, [LAYERS], upper=1e6, effort=effort)
+            found = least_cost(knapsack, [LAYERS], upper=1e6, most=effort)
             assert found.lower <= best * (1.0 + 1e-9), seed
             assert found.cost >= best * (1.0 - 1e-12), seed
 

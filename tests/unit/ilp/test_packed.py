@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from planner.ilp.lagrangian_decomposition import Caps, Roster
+from planner.ilp.problem import Effort
+from planner.ilp.stage_knapsack import Budget
 from tests.draws import drawn
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
 
@@ -28,7 +30,7 @@ def test_packings_are_the_cheapest(seed: int) -> None:
         found = (
             Roster(ranks=(rank,))
             .priced(pace, end, Caps(pace=most))[0]
-            .packing(0, upper=upper, effort=10_000)
+            .packing(0, upper=upper, budget=Budget(10_000, Effort()))
         )
         if least >= upper:
             assert found.counts is None
