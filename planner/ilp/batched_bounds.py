@@ -271,12 +271,10 @@ class _Chains:
 def _least_boundary(sheets: Sequence[SpentSheet], ranks: Ranks) -> Floats:
     """Return seconds of the cheapest boundary anywhere, [rows]."""
     each = [sheet.fixed.boundary_seconds.min(axis=(1, 2)) for sheet in sheets]
-    least: Floats = np.min(each, axis=0)[ranks.table_rows]
-    return least
+    return np.asarray(np.min(each, axis=0)[ranks.table_rows])
 
 
 def _step_end(sheets: Sequence[SpentSheet], ranks: Ranks) -> Floats:
     """Return what a rank of each group pays once a step, [groups, rows]."""
     end = np.array([sheet.fixed.step_end_seconds for sheet in sheets])
-    own: Floats = end[ranks.devices, ranks.table_rows]
-    return own
+    return np.asarray(end[ranks.devices, ranks.table_rows])

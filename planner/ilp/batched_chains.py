@@ -158,8 +158,7 @@ def least_omega(costs: Spent, ranks: Ranks, zero_stage_count: int) -> Floats:
     least = ends.reshape(-1, zero_stage_count, ends.shape[1]).min(axis=0)
     own = ranks.table_rows
     paces = costs.pace[:zero_stage_count].take(own, axis=1)
-    omega: Floats = (ranks.repeats * paces + least.take(own, axis=1)).min(axis=0)
-    return omega
+    return np.asarray((ranks.repeats * paces + least.take(own, axis=1)).min(axis=0))
 
 
 def least_fill(costs: Spent, ranks: Ranks) -> Floats:
@@ -360,8 +359,7 @@ def priced_on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
 
 def weighs_alike(ranks: Ranks) -> Booleans:
     """Return where forward and both gradients have one weight in all forms of the fill, [rows]."""
-    alike: Booleans = (ranks.forms == ranks.forms[0, 0]).all(axis=(0, 1))
-    return alike
+    return np.asarray((ranks.forms == ranks.forms[0, 0]).all(axis=(0, 1)))
 
 
 def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
@@ -370,14 +368,12 @@ def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
         sum(count * _range(values) for count, values in zip(totals, each, strict=True))
         for each in zip(*((own.cost, own.memory) for own in options), strict=True)
     )
-    scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
-    return scale
+    return np.asarray(np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0))
 
 
 def _range(values: Floats) -> Floats:
     """Return the most less the least, [rows]."""
-    spread: Floats = values.max(axis=(0, 1)) - values.min(axis=(0, 1))
-    return spread
+    return np.asarray(values.max(axis=(0, 1)) - values.min(axis=(0, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -461,8 +457,7 @@ class Pools:
         """Return whether ranks with these rooms hold all blocks, and each what it must, [rows]."""
         enough = (self.size * np.maximum(rooms, 0.0)).sum(axis=0) >= self.counts.sum()
         each = ((rooms >= self.least) | ~self._used).all(axis=0)
-        found: Booleans = enough & each
-        return found
+        return np.asarray(enough & each)
 
     @property
     def _is_flat(self) -> bool:
@@ -472,14 +467,12 @@ class Pools:
     @cached_property
     def _used(self) -> Booleans:
         """Return which groups have ranks, [groups, rows]."""
-        used: Booleans = self.size > 0.0
-        return used
+        return np.asarray(self.size > 0.0)
 
     @cached_property
     def _cheapest(self) -> Floats:
         """Return the least price of any kind, [grid, groups, rows]."""
-        least: Floats = self.prices.min(axis=0) if len(self.prices) > 1 else self.prices[0]
-        return least
+        return np.asarray(self.prices.min(axis=0) if len(self.prices) > 1 else self.prices[0])
 
     @cached_property
     def _mean(self) -> Floats:
@@ -496,31 +489,26 @@ class Pools:
     @cached_property
     def _ranks(self) -> Floats:
         """Return the ranks of all groups, [rows]."""
-        ranks: Floats = self.size.sum(axis=0)
-        return ranks
+        return np.asarray(self.size.sum(axis=0))
 
     @cached_property
     def _ceiling(self) -> Floats:
         """Return the blocks that the others leave to a rank, [rows]."""
-        ceiling: Floats = self.counts.sum() - self.least * (self._ranks - 1.0)
-        return ceiling
+        return np.asarray(self.counts.sum() - self.least * (self._ranks - 1.0))
 
     def _even(self) -> Floats:
         """Return an even share of all blocks, [groups, rows]."""
-        even: Floats = np.broadcast_to(self.counts.sum() / self._ranks, self.size.shape)
-        return even
+        return np.asarray(np.broadcast_to(self.counts.sum() / self._ranks, self.size.shape))
 
     def _within(self, rooms: Floats) -> Floats:
         """Return shares in proportion to rooms, [groups, rows]."""
         held = np.maximum(rooms, 0.0)
         total = np.maximum((self.size * held).sum(axis=0), TINY)
-        shares: Floats = held * (self.counts.sum() / total)
-        return shares
+        return np.asarray(held * (self.counts.sum() / total))
 
     def _alone(self) -> Floats:
         """Return P1 of each group, [groups, rows]."""
-        alone: Floats = (self.offset + self.least * self._cheapest).max(axis=0)
-        return alone
+        return np.asarray((self.offset + self.least * self._cheapest).max(axis=0))
 
     def _risen(self, level: Floats) -> Floats:
         """Return P2 or a level below it, but no less than a `level` known to be reached, [rows]."""
@@ -567,8 +555,7 @@ class Pools:
     def _weights(self, prices: Floats) -> Floats:
         """Return weights at which all blocks cost the same on any rank, [groups, rows]."""
         inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), TINY), 0.0)
-        weights: Floats = inverse / (self.size * inverse).sum(axis=0)
-        return weights
+        return np.asarray(inverse / (self.size * inverse).sum(axis=0))
 
     def _priced_sum(self, blocks: Floats) -> Floats:
         """Return P4 at the grid points that are dearest for `blocks`, [rows]."""
@@ -577,5 +564,4 @@ class Pools:
         alpha = dear.min(axis=1)  # [kinds, rows]
         beta = np.where(self._used, (dear - alpha[:, None]).min(axis=0), 0.0)
         own = np.where(self._used, self.size * (offset + self.least * beta), 0.0)
-        total: Floats = self.counts @ alpha + own.sum(axis=0)
-        return total
+        return np.asarray(self.counts @ alpha + own.sum(axis=0))

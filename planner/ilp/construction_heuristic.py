@@ -148,8 +148,7 @@ def _cheapest(columns: _Columns, ranks: Integers, held: Integers) -> Integers:
 def _peak(columns: _Columns, ranks: Integers, counts: Integers) -> Floats:
     """Return bytes with the largest transient of what is used, [rows]."""
     transient = np.where(counts > 0, columns.transient[ranks], 0.0).max(axis=1)
-    peak: Floats = (counts * columns.memory[ranks]).sum(axis=1) + transient
-    return peak
+    return np.asarray((counts * columns.memory[ranks]).sum(axis=1) + transient)
 
 
 def _moved(

@@ -842,16 +842,9 @@ def cuts_by_parts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """How one rank leads from states to states, each [transitions], sorted by the state reached.
+class Step(Moves):
+    """Moves of one rank sorted by the state reached, whose first moves are at `starts` [states]."""
 
-    `load` is the place of what it holds among its loads; `starts` [states reached] are where each
-    state's transitions begin.
-    """
-
-    before: Integers
-    after: Integers
-    load: Integers
     starts: Integers
 
 

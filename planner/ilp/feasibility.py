@@ -98,8 +98,7 @@ class Room:
         room = np.broadcast_to(room - further_bytes[:, None, None], taken.shape)
         share = np.where((taken > 0.0) | (room < 0.0), np.inf, 0.0)
         np.divide(taken, room, out=share, where=room > 0.0)
-        tight: Floats = share.max(axis=2).min(axis=1)
-        return tight
+        return np.asarray(share.max(axis=2).min(axis=1))
 
     def packing(self, held: Sequence[int], further_bytes: float = 0.0) -> PackedLayers:
         """Return choices for layers `held` [kinds] that keep both limits, if they are found."""

@@ -50,7 +50,7 @@ Variables
     q[r,l]    rank r may have a layer of level l or above        0/1, for l >= 1
     N[j,k]    layers of free kind k on virtual stage j           whole, 0 to L_k
     y[j,x]    cut j lies in run x of those in its window         0/1; 1 if x is the only one
-    m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C10 only
+    m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C9 only
 
 Objective  minimise  sum_r f_r + V + U,  where
     sum_r f_r = sum_r f0_r + sum phi n + 2 sum_{j,x} df[j,c(x)] y[j,x]
@@ -72,16 +72,15 @@ C7  cuts      sum_x y[j,x] = 1,                                             -> c
               sum_x C_k(a[j,x]) y[j,x] <= M[j,k] <= sum_x C_k(b[j,x]) y[j,x],
               sum_{j: r(j) = r} N[j,k] = sum_s n[r,k,s],  sum_k N[j,k] >= 1
               with M[j,k] = sum_{j' <= j} N[j',k] and k free
-C8  cutoff    objective <= Z                                                -> cutoff
-C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> bounds
-C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart
+C8  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> bounds
+C9  apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],    -> apart
               b_r + W_r + sum_{j: r(j) = r} (H_j - g_r) K_j <= cap_r for every moment H of r
               with K_j = sum_{k,s} kept m[j,k,s], and the pinned layers of stage j
 
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
 alike. The cost model decides what fits when a plan is offered (`planner.ilp.incumbent`). Where it
-refuses the best, a further program has C10 (`planner.ilp.search`): `kept` is what a layer keeps of
+refuses the best, a further program has C9 (`planner.ilp.search`): `kept` is what a layer keeps of
 a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when rank
 r may hold most (`planner.cost.schedule`); H_j - g_r may be negative. What time leaves open then is
 the gap that the certificate says. Where a solver's tolerance lets a plan slip past cap or hcap,
@@ -92,15 +91,16 @@ for all others M is certain. Where ranks hold one virtual stage each, in their o
 sum_s n[j,k,s] and no variable; the rows of its sums are C2 and not needed. In a uniform instance
 (one free kind and no extras: `Instance.is_uniform`) only numbers matter: no N, y or C7.
 
-C8: Z is the limit, what plans of the configuration must be below to matter. There is no C8 where
-there is no Z.
+C8 is eased: bounds by 1e-6 of themselves.
 
-C9 is eased: bounds by 1e-6 of themselves.
+Z is the limit, what plans of the configuration must be below to matter. There is no row of it: the
+solver is stopped once its bound is above Z, which proves that no plan is below, while a program
+that has no solution for such a row tells nothing and has to be confirmed (`planner.ilp.milp`).
 
 The unit of seconds is Z, or sum_k L_k max tau where there is none; that of bytes is the largest
 cap_r, on hosts hcap_r: coefficients stay within about six orders of magnitude. V stands in for
 rho T so that the solver's tolerance on C3 is one on the step itself, and not rho times as much. The
-constants of the objective are left out of it, and taken off the right-hand sides of C8 and C9.
+constants of the objective are left out of it, and taken off the right-hand sides of C8.
 """
 
 from __future__ import annotations
@@ -154,6 +154,10 @@ class Program:
         """Return the index of `variable`, now part of the program."""
         self.variables.append(variable)
         return len(self.variables) - 1
+
+    def value(self, values: Sequence[float]) -> float:
+        """Return what values come to."""
+        return sum(cost * values[column] for column, cost in self.objective)
 
     def violation(self, values: Sequence[float]) -> float:
         """Return by how much values miss the row that they miss by most, as a share of its size."""
@@ -433,8 +437,8 @@ def added_by_cuts(
     return terms, constant
 
 
-def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
-    """Add C1 to C9, C8 where there is a cutoff."""
+def constrain(made: Formulation) -> None:
+    """Add C1 to C8."""
     placed(made)
     occupied(made)
     pace(made)
@@ -443,8 +447,6 @@ def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
     host(made)
     cuts(made)
     bounds(made)
-    if cutoff_seconds is not None:
-        cutoff(made, cutoff_seconds)
 
 
 def placed(made: Formulation) -> None:
@@ -561,14 +563,8 @@ def host(made: Formulation) -> None:
             made.program.require(f"C6_host[rank={r}]", terms, "<=", capacity / unit)
 
 
-def cutoff(made: Formulation, seconds: float) -> None:
-    """C8: objective <= Z, less what no column carries."""
-    bound = (seconds - constant_fill(made)) / made.scale.seconds
-    made.program.require("C8_cutoff", list(made.program.objective), "<=", bound)
-
-
 def bounds(made: Formulation) -> None:
-    """C9: sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z'.
+    """C8: sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z'.
 
     The bounds are eased by 1e-6 of themselves, more than the solver's tolerance: rows that hold
     with equality up to rounding have made HiGHS call feasible programs infeasible.
@@ -579,12 +575,12 @@ def bounds(made: Formulation) -> None:
     fills = [term for term in made.program.objective if term[0] not in ends]
     fill_sum = least.fill_sum * (1.0 - SOLVER_ROW_TOLERANCE) - constant_fill(made)
     slowest, largest = (made.repeated_pace, 1.0), (made.largest_end, 1.0)
-    made.program.require("C9_fill", fills, ">=", fill_sum / made.scale.seconds)
-    made.program.require("C9_pace", [slowest], ">=", least.repeated_pace / unit)
-    made.program.require("C9_end", [largest], ">=", least.largest_end / unit)
-    made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
+    made.program.require("C8_fill", fills, ">=", fill_sum / made.scale.seconds)
+    made.program.require("C8_pace", [slowest], ">=", least.repeated_pace / unit)
+    made.program.require("C8_end", [largest], ">=", least.largest_end / unit)
+    made.program.require("C8_both", [slowest, largest], ">=", least.both / unit)
     total = least.total * (1.0 - SOLVER_ROW_TOLERANCE) - constant_fill(made)
-    made.program.require("C9_total", list(made.program.objective), ">=", total / made.scale.seconds)
+    made.program.require("C8_total", list(made.program.objective), ">=", total / made.scale.seconds)
 
 
 _Columns = dict[tuple[int, int, int], int]
@@ -614,7 +610,7 @@ class Moments:
 
 
 def apart(made: Formulation, moments: Moments) -> None:
-    """Add C10 to a program that has C5 and N[j,k]."""
+    """Add C9 to a program that has C5 and N[j,k]."""
     for rank in range(made.instance.stage_count):
         columns = _add_layers_apart(made, rank)
         for moment in moments.held[rank]:
@@ -634,12 +630,12 @@ def _add_layers_apart(made: Formulation, rank: int) -> _Columns:
             variable = Variable(name=f"m[{j},{k},{s}]", upper=upper, is_integer=True)
             columns[part, k, s] = program.add(variable)
             shares.append((columns[part, k, s], 1.0))
-        program.require(f"C10_shares[rank={rank},kind={k},choice={s}]", shares, "==", 0.0)
+        program.require(f"C9_shares[rank={rank},kind={k},choice={s}]", shares, "==", 0.0)
     for part, j in enumerate(stages):
         for k in made.instance.free_kinds:
             own = [(column, 1.0) for (p, k2, _), column in columns.items() if (p, k2) == (part, k)]
             held = [*own, (made.held[j, k], -1.0)]
-            program.require(f"C10_held[stage={j},kind={k}]", held, "==", 0.0)
+            program.require(f"C9_held[stage={j},kind={k}]", held, "==", 0.0)
     return columns
 
 
@@ -656,5 +652,5 @@ def _keep_within(made: Formulation, rank: int, columns: _Columns, more: Sequence
     for (part, k, s), column in parts.items():
         added = more[part] * float(instance.kinds[k].kept[rank, s]) / unit
         terms[column] = terms.get(column, 0.0) + added
-    name = f"C10_memory[rank={rank},more={tuple(more)}]"
+    name = f"C9_memory[rank={rank},more={tuple(more)}]"
     made.program.require(name, list(terms.items()), "<=", row.bound)

@@ -96,13 +96,9 @@ def cost_chain(instance: Instance, measure: Measure) -> PricedChain:
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
     omega = instance.repeat_count * instance.stage_pace + instance.stage_end
     weights = _weights(instance.kinds, instance.repeat_count)
-    own = {
-        "fill": instance.stage_fill,
-        "pace": instance.stage_pace,
-        "both": omega,
-        "share": instance.stage_fill + weights * omega,
-    }
-    return _chain(instance, prices, own[measure][:, None] - grid * slack[:, None])
+    fill = instance.stage_fill
+    own = _measured(measure, fill=fill, pace=instance.stage_pace, omega=omega, weights=weights)
+    return _chain(instance, prices, own[:, None] - grid * slack[:, None])
 
 
 @lru_cache(maxsize=FEW_KEPT)
@@ -114,8 +110,12 @@ def _priced(
     Both are those of the layers alone: instances of one configuration with other windows for the
     cuts share them.
     """
-    weights = _weights(kinds, repeat_count)
-    costs = [_cost(kind, measure, repeat_count, weights) for kind in kinds]
+    weights = _weights(kinds, repeat_count)[:, None]
+    omegas = [scaled(kind, repeat_count) for kind in kinds]
+    costs = [
+        _measured(measure, fill=kind.fill, pace=kind.pace, omega=omega, weights=weights)
+        for kind, omega in zip(kinds, omegas, strict=True)
+    ]
     grid = _price_grid(kinds, costs)
     prices = tuple(
         cost[:, None, :] + grid[:, :, None] * kind.memory[:, None, :]
@@ -124,13 +124,13 @@ def _priced(
     return grid, prices
 
 
-def _cost(kind: Kind, measure: Measure, repeat_count: float, weights: Floats) -> Floats:
-    """Return what a layer costs under every choice, [stages, choices]."""
-    if measure == "both":
-        return scaled(kind, repeat_count)
+def _measured(
+    measure: Measure, *, fill: Floats, pace: Floats, omega: Floats, weights: Floats
+) -> Floats:
+    """Return what layers or ranks cost by a measure, [stages, ...]."""
     if measure == "share":
-        return kind.fill + weights[:, None] * scaled(kind, repeat_count)
-    return kind.fill if measure == "fill" else kind.pace
+        return fill + weights * omega
+    return {"fill": fill, "pace": pace, "both": omega}[measure]
 
 
 def _weights(kinds: Sequence[Kind], repeat_count: float) -> Floats:
@@ -338,8 +338,7 @@ class ChainLevels(PoolLevels):
 
     def _allowed(self, limit: float) -> Floats:
         rounding = FINE_ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
-        allowed: Floats = limit + rounding - self._offsets
-        return allowed
+        return np.asarray(limit + rounding - self._offsets)
 
     def _latest(self, allowed: Floats) -> Integers:
         """Return each rank filled as far as it can, one layer left for each that follows.

@@ -93,7 +93,7 @@ class _Stop:
 
     def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
         self.bound = known.mip_dual_bound
-        self.is_enough = self.bound > self.enough
+        self.is_enough = self.enough < self.bound < inf
         self.look_count += 1
         if self.is_enough or self.look_count >= self.looks:
             self.is_reached = answer.user_interrupt = True
@@ -111,14 +111,19 @@ class Solution:
     bound: float = -inf
 
 
+_NO_BETTER = {Status.OPTIMAL: Status.INFEASIBLE, Status.FEASIBLE: Status.LIMIT}
+"""What is said of values below a limit by values above it."""
 _NOTHING_KNOWN = Solution(status=Status.LIMIT, values=())
+_NO_PROOF = (Status.FEASIBLE, Status.LIMIT)
 _FAILED = Solution(status=Status.FAILED, values=())
+_NOTHING_BELOW = Solution(status=Status.INFEASIBLE, values=())
 
 
-def solve(program: Program, within: Within) -> Solution:
+def solve(program: Program, within: Within, *, enough: float = inf) -> Solution:
     """Return the best values found within limits; it takes some of the time to tell the program.
 
-    That there are no values has to be confirmed.
+    Values above `enough` are none, and the solver is stopped once its bound is. That there are no
+    values at all has to be confirmed.
 
     Raises:
         SolverError: if the program is unbounded (which would be a bug).
@@ -127,12 +132,14 @@ def solve(program: Program, within: Within) -> Solution:
     seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
     if seconds <= 0.0 or within.looks <= 0:
         return _NOTHING_KNOWN
-    started, stop = time.perf_counter(), _Stop(looks=within.looks)
+    started, stop = time.perf_counter(), _Stop(looks=within.looks, enough=enough)
     solution = _run_solver(program, seconds=seconds, stop=stop)
-    if solution.status is not Status.INFEASIBLE:
-        return replace(solution, bound=stop.bound)
-    left = seconds - (time.perf_counter() - started)
-    return _confirmed(program, seconds=left, stop=stop)
+    if solution.status is Status.INFEASIBLE and not stop.is_enough:
+        left = seconds - (time.perf_counter() - started)
+        solution = _confirmed(program, seconds=left, stop=stop)
+    if solution.values and program.value(solution.values) > enough:
+        solution = replace(solution, status=_NO_BETTER[solution.status], values=())
+    return solution
 
 
 def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
@@ -148,13 +155,14 @@ def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
     eased = _run_solver(program.eased(), seconds=seconds, stop=second)
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
     if second.is_enough or is_above:
-        return Solution(status=Status.INFEASIBLE, values=())
-    if eased.status is not Status.OPTIMAL:
-        return _FAILED if eased.status is Status.INFEASIBLE else replace(eased, values=())
+        return _NOTHING_BELOW
+    if eased.status is not Status.OPTIMAL:  # and what it says is of the easing
+        return _NOTHING_KNOWN if eased.status in _NO_PROOF else _FAILED
     left = seconds - (time.perf_counter() - started)
-    third = _Stop(looks=second.looks - second.look_count)
+    third = _Stop(looks=second.looks - second.look_count, enough=stop.enough)
     loose = _run_solver(program.loosened(SOLVER_FEASIBILITY), seconds=left, stop=third)
-    return _FAILED if loose.status is Status.INFEASIBLE else replace(loose, bound=third.bound)
+    is_wrong = loose.status is Status.INFEASIBLE and not third.is_enough
+    return _FAILED if is_wrong else loose
 
 
 def _run_solver(program: Program, *, seconds: float, stop: _Stop) -> Solution:
@@ -169,7 +177,9 @@ def _run_solver(program: Program, *, seconds: float, stop: _Stop) -> Solution:
         problem.solve(_highs(seconds, stop))
     except pulp.PulpSolverError:
         return _FAILED
-    solution = _solution(program, problem, columns)
+    if stop.is_enough:
+        return _NOTHING_BELOW
+    solution = replace(_solution(program, problem, columns), bound=stop.bound)
     is_early = time.perf_counter() - started < seconds and not stop.is_reached
     return _FAILED if solution.status is Status.LIMIT and is_early else solution
 
@@ -244,7 +254,7 @@ def _is_bounded(program: Program, problem: pulp.LpProblem, values: Sequence[floa
     """Return whether HiGHS's own bound bears out that no values are better."""
     if problem.solverModel is None or not any(each.is_integer for each in program.variables):
         return True
-    objective = sum(cost * values[column] for column, cost in program.objective)
+    objective = program.value(values)
     bound = problem.solverModel.getInfo().mip_dual_bound
     return bool(bound >= objective - SOLVER_FEASIBILITY * max(abs(objective), 1.0))
 
@@ -391,7 +401,7 @@ def optimise(
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
         made = _program(tight, cutoff_seconds, moments)
-        optimum = _solved(made, within)
+        optimum = _solved(made, within, cutoff_seconds)
         if tightening > SOLVER_FEASIBILITY:
             status = _UNPROVEN.get(optimum.status, optimum.status)
             optimum = replace(optimum, status=status, bound_seconds=0.0)
@@ -403,10 +413,11 @@ def optimise(
     raise SolverError("HiGHS keeps returning plans beyond the memory limit")
 
 
-def _solved(made: Formulation | None, within: Within) -> Optimum:
+def _solved(made: Formulation | None, within: Within, cutoff_seconds: float | None) -> Optimum:
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
-    solution = solve(made.program, within)
+    most = inf if cutoff_seconds is None else (cutoff_seconds - constant_fill(made))
+    solution = solve(made.program, within, enough=most / made.scale.seconds + SOLVER_FEASIBILITY)
     bound = 0.0
     if isfinite(solution.bound):
         bound = solution.bound * made.scale.seconds + constant_fill(made)
@@ -425,7 +436,7 @@ def _program(
         return None
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
     made = formulate(instance, reduced, scale_seconds=scale or 1.0)
-    constrain(made, cutoff_seconds=cutoff_seconds)
+    constrain(made)
     if moments is not None:
         apart(made, moments)
     return made

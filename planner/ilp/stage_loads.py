@@ -100,8 +100,7 @@ def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> 
     if np.prod([float(len(part)) for part in ranges]) > 100.0 * most:
         return None
     grid = np.stack([side.ravel() for side in np.meshgrid(*ranges, indexing="ij")], axis=1)
-    within: Integers = grid[grid.sum(axis=1) <= windows.most[rank]]
-    return within
+    return np.asarray(grid[grid.sum(axis=1) <= windows.most[rank]])
 
 
 def segments_of(instance: Instance) -> list[tuple[int, int]]:

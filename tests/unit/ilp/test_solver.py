@@ -170,3 +170,12 @@ def test_a_program_that_takes_longer_to_tell_than_there_is_time_is_not_begun() -
     assert solve(program, Within(0.01)).status is Status.LIMIT
     solution = solve(program, Within(60.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, (1.0, 1.0))
+
+
+def test_values_above_what_is_enough_are_none() -> None:
+    """The best of the knapsack costs what its own test says: one below that has none."""
+    best = solve(a_knapsack(weight=3.0), Within(10.0))
+    value = a_knapsack(weight=3.0).value(best.values)
+    assert solve(a_knapsack(weight=3.0), Within(10.0), enough=value + 1e-9) == best
+    below = solve(a_knapsack(weight=3.0), Within(10.0), enough=value - 0.01)
+    assert (below.status, below.values) == (Status.INFEASIBLE, ())
