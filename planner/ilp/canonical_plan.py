@@ -81,7 +81,9 @@ def _simplest(
 ) -> Integers:
     """Return a rank's simplest layers that are known, by column.
 
-    They exceed neither its fill, nor the largest pace, nor the largest end.
+    They exceed neither its fill, nor the largest pace, nor the largest end, but by so little that
+    all ranks together change the step by no more than the easing: a third of it in S, where ranks
+    add up, one in rho T and one in U.
     """
     every = [np.repeat(own.sum(axis=1)[:, None], own.shape[1], axis=1) for own in assignment.counts]
     columns = rank_columns(instance, place, most=every)
@@ -95,6 +97,7 @@ def _simplest(
             counts @ columns.end + evaluation.end.max() - evaluation.end[place],
         ]
     )
+    thirds = 3.0 * np.array([instance.stage_count, max(instance.repeat_count, 1.0), 1.0])
     places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
     some = columns.taken(places)
     knapsack = Knapsack(
@@ -106,7 +109,7 @@ def _simplest(
         capacity=float(layers + spare),
         host_capacity=float(instance.host_capacity_bytes[place]),
         further=np.stack([some.fill, some.pace, some.end]),
-        ceilings=limits + CANONICAL_EASING * evaluation.step_seconds,
+        ceilings=limits + CANONICAL_EASING * evaluation.step_seconds / thirds,
     )
     held = [int(own[place].sum()) for own in assignment.counts]
     least = float(counts @ burdens)

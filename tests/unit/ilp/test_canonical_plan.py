@@ -10,7 +10,7 @@ import pytest
 
 from planner.ilp import canonical_plan
 from planner.ilp.canonical_plan import tidied
-from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
+from planner.ilp.instance import Assignment, Evaluation, Instance, Kind, evaluate, fits
 from planner.ilp.milp import Status, Within, optimise
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
@@ -103,6 +103,60 @@ def test_every_rank_has_its_simplest_form() -> None:
             assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
         changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
     assert changed > 0  # or nothing was shown
+
+
+@pytest.mark.parametrize("cost", ["fill", "pace"])
+def test_a_form_that_costs_too_much_on_all_ranks_is_no_reason_against_one_that_costs_nothing(
+    cost: str,
+) -> None:
+    """A step of 104 s: 9e-9 s are within 1e-10 of it, three or a hundred of them beyond twice that.
+
+    The first rank's plainest choice takes as long as the one it has, and is taken alone.
+    """
+    plainest = min(range(len(CHOICES[0])), key=lambda s: tidying._burden(CHOICES[0][s]))
+    other = 0 if plainest else 1
+    longer = np.array([[1.0, 1.0], *[[1.0, 1.0 + 9e-9]] * 3])
+    none, edge, equal = np.zeros((4, 2)), np.zeros((4, 1)), np.ones((4, 2))
+
+    def a_kind(pace: np.ndarray, fill: np.ndarray, count: int, pinned: int | None) -> Kind:
+        free = pinned is None
+        return Kind(
+            count=count,
+            pinned_stage=pinned,
+            pace=pace,
+            fill=fill,
+            end=none if free else edge,
+            memory=none if free else edge,
+            transient=none if free else edge,
+            host=none if free else edge,
+            kept=none if free else edge,
+            choice=(other, plainest) if free else (0,),
+        )
+
+    pace, fill = (equal, longer) if cost == "fill" else (longer, equal)
+    nothing = np.zeros(4)
+    instance = Instance(
+        repeat_count=100.0,
+        stage_pace=nothing,
+        stage_fill=nothing,
+        stage_bytes=nothing,
+        stage_end=nothing,
+        capacity_bytes=nothing + 1.0,
+        host_capacity_bytes=nothing,
+        least_blocks=1,
+        holders=(0, 1, 2, 3),
+        kinds=(a_kind(edge, edge, 1, 0), a_kind(pace, fill, 4, None), a_kind(edge, edge, 1, 3)),
+        chain=((1, 4),),
+    )
+    blocks = np.array([[1, 0]] * 4)
+    ends = [np.zeros((4, 1), dtype=np.int64) for _ in range(2)]
+    ends[0][0], ends[1][3] = 1, 1
+    found = tidied(
+        instance,
+        Assignment(counts=(ends[0], blocks, ends[1]), cuts=(0, 1, 2, 3, 4)),
+        choices=CHOICES,
+    )
+    assert found.counts[1].tolist() == [[0, 1], [1, 0], [1, 0], [1, 0]]
 
 
 def test_no_two_pairs_of_choices_weigh_the_same() -> None:
