@@ -1,4 +1,4 @@
-"""Tidying: of assignments with the same step, always the same one, and the simplest.
+"""Canonical plan: of assignments with the same step, always the same one, and the simplest.
 
 Ranks that neither set the pace nor the end may hold their layers under many choices at the same
 cost of the step. Which of them a search returns is its own affair. With what every rank holds, its
@@ -16,12 +16,7 @@ import numpy as np
 
 from planner.cost.configuration import Choice, Floats, Integers
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, undominated
-from planner.ilp.settings import (
-    CANONICAL_EASING,
-    CANONICAL_POWER,
-    SETS_FEW,
-    TIE_WEIGHT,
-)
+from planner.ilp.settings import CANONICAL_EASING, CANONICAL_POWER, SETS_FEW, TIE_WEIGHT
 from planner.ilp.stage_knapsack import Knapsack, least_cost
 from planner.ilp.stage_patterns import Columns, rank_columns
 from planner.schema.strategy import ActivationCheckpointing
@@ -40,8 +35,8 @@ def tidied(
     evaluation = evaluate(instance, assignment)
     burdens = np.concatenate(_burdens(instance, choices))
     simplest = [
-        _simplest(instance, assignment, evaluation, burdens=burdens, place=place)
-        for place in range(instance.stage_count)
+        _simplest(instance, assignment, evaluation, burdens=burdens, rank=rank)
+        for rank in range(instance.stage_count)
     ]
     starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
     counts = np.split(np.stack(simplest), starts, axis=1)
@@ -60,13 +55,17 @@ def _burdens(
     for k, kind in enumerate(instance.kinds):
         own = choices[0 if kind.pinned_stage is None else 1]
         places = np.array(kind.choice)
-        generic = (1.0 + places + 61.0 * k) ** CANONICAL_POWER % 1.0
+        generic = (1.0 + places + 61.0 * k) ** CANONICAL_POWER % 1.0  # at most 60 choices a kind
         found.append(np.array([_burden(own[p]) for p in places]) + TIE_WEIGHT * generic)
     return found
 
 
 def _burden(choice: Choice) -> float:
-    """Return a number that grows with what a choice asks of the software and of the host."""
+    """Return a number that grows with what a choice asks of the software and of the host.
+
+    Weights are in the order in which techniques are to be left out: any offload, checkpointing, a
+    further ZeRO stage.
+    """
     kept = list(ActivationCheckpointing).index(choice.activation_checkpointing)
     return 1.0 + 2.0 * len(choice.offload) + 0.5 * kept + 0.1 * choice.zero_stage
 
@@ -77,7 +76,7 @@ def _simplest(
     evaluation: Evaluation,
     *,
     burdens: Floats,
-    place: int,
+    rank: int,
 ) -> Integers:
     """Return a rank's simplest layers that are known, by column.
 
@@ -86,15 +85,15 @@ def _simplest(
     add up, one in rho T and one in U.
     """
     every = [np.repeat(own.sum(axis=1)[:, None], own.shape[1], axis=1) for own in assignment.counts]
-    columns = rank_columns(instance, place, most=every)
-    counts = np.concatenate([own[place] for own in assignment.counts])
+    columns = rank_columns(instance, rank, most=every)
+    counts = np.concatenate([own[rank] for own in assignment.counts])
     layers = columns.memory @ counts + columns.transient[counts > 0].max(initial=0.0)
-    spare = instance.capacity_bytes[place] - evaluation.memory_bytes[place]
+    spare = instance.capacity_bytes[rank] - evaluation.memory_bytes[rank]
     limits = np.array(
         [
             counts @ columns.fill,
-            counts @ columns.pace + evaluation.pace.max() - evaluation.pace[place],
-            counts @ columns.end + evaluation.end.max() - evaluation.end[place],
+            counts @ columns.pace + evaluation.pace.max() - evaluation.pace[rank],
+            counts @ columns.end + evaluation.end.max() - evaluation.end[rank],
         ]
     )
     thirds = 3.0 * np.array([instance.stage_count, max(instance.repeat_count, 1.0), 1.0])
@@ -107,11 +106,11 @@ def _simplest(
         transient=some.transient,
         host=some.host,
         capacity=float(layers + spare),
-        host_capacity=float(instance.host_capacity_bytes[place]),
+        host_capacity=float(instance.host_capacity_bytes[rank]),
         further=np.stack([some.fill, some.pace, some.end]),
         ceilings=limits + CANONICAL_EASING * evaluation.step_seconds / thirds,
     )
-    held = [int(own[place].sum()) for own in assignment.counts]
+    held = [int(own[rank].sum()) for own in assignment.counts]
     least = float(counts @ burdens)
     found = least_cost(knapsack, held, upper=least, most=SETS_FEW)
     if found.counts is not None:

@@ -1,6 +1,4 @@
-"""Instance: one configuration's numbers, and how they are put together.
-
-Instance: the numbers of one configuration, ready to be optimised.
+"""Instance: one configuration's numbers, ready to be optimised, and how they are put together.
 
 Sets: ranks r = 0..p-1 of the pipeline, which are also called stages; virtual stages j, each held by
 one rank; kinds k of layers, of which the embedding and the head are pinned to a rank and all others
@@ -10,15 +8,10 @@ Numbers per kind, rank and choice: pace (tau, seconds per micro-batch), fill (ph
 and drain), end (u, seconds once a step), memory (bytes with the activations in flight), transient
 (w, bytes of which a rank needs the largest once), host (bytes). Per rank: what it costs by itself.
 
-Merging: kinds of blocks that cost the same become one, and so do classes of cuts.
-
-Blocks of a model may differ in what travels behind them alone, as those of a vision tower do whose
-outputs are collected on the way. Such kinds differ in cuts (`CutExtras`), not in layers: as one
-kind they leave fewer loads and no plans that are the same but for names.
-
-Places: where the cuts of a chain may lie, and what they add at the least there.
-
-Assembly: instances from sheets of prices.
+Kinds of blocks that cost the same become one, and so do classes of cuts (`merged`). Blocks of a
+model may differ in what travels behind them alone, as those of a vision tower do whose outputs are
+collected on the way. Such kinds differ in cuts (`CutExtras`), not in layers: as one kind they leave
+fewer loads and no plans that are the same but for names.
 """
 
 from __future__ import annotations
@@ -325,11 +318,7 @@ def beaten(columns: Floats) -> Booleans:
 
 
 def undominated(columns: Floats) -> Integers:
-    """Return the indices of the choices that no other beats, `columns` [columns, choices].
-
-    Memory is linear in the micro-batches in flight, so being no worse at their least and at their
-    most is being no worse at every stage.
-    """
+    """Return the indices of the choices that no other beats, `columns` [columns, choices]."""
     return np.flatnonzero(~beaten(columns))
 
 

@@ -113,7 +113,7 @@ def test_a_form_that_costs_too_much_on_all_ranks_is_no_reason_against_one_that_c
 
     The first rank's plainest choice takes as long as the one it has, and is taken alone.
     """
-    plainest = min(range(len(CHOICES[0])), key=lambda s: tidying._burden(CHOICES[0][s]))
+    plainest = min(range(len(CHOICES[0])), key=lambda s: canonical_plan._burden(CHOICES[0][s]))
     other = 0 if plainest else 1
     longer = np.array([[1.0, 1.0], *[[1.0, 1.0 + 9e-9]] * 3])
     none, edge, equal = np.zeros((4, 2)), np.zeros((4, 1)), np.ones((4, 2))
