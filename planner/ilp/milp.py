@@ -1,18 +1,13 @@
-"""MILP: the integer program solved through PuLP, and its answer read.
+"""MILP: the integer program solved to proven optimality through PuLP, and its answer read.
 
-Solver: a program handed to HiGHS through PuLP.
-
-The only module that knows either, but for the small programs of
-`planner.ilp.lagrangian_decomposition`.
+The only module that knows PuLP or HiGHS, but for the small programs of
+`planner.ilp.lagrangian_decomposition`. Answers are rounded counts, and become stages of consecutive
+layer groups in a fixed order (`strategy_of`).
 
 Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
 "Optimal", so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless told otherwise.
 The presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and fails on others
 (one in several thousand small ones), so it is off: programs come reduced already.
-
-Extract: rounded counts -> stages of consecutive layer groups, in a fixed order.
-
-Optimise: one instance to proven optimality, below a cutoff.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ from enum import StrEnum
 from itertools import groupby
 from math import inf, isfinite
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -70,8 +65,12 @@ _UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
 """What is left of a verdict that holds for tighter limits than the instance's."""
 
 
-class Within(NamedTuple):
-    """How long a solve may take: until the user's limit, and so many looks of the solver at it."""
+@dataclass(slots=True)
+class Within:
+    """What is left to solves: seconds until the user's limit, and looks of the solver at it.
+
+    Each takes off what it took, so that those of one plan share both.
+    """
 
     seconds: float
     looks: float = inf
@@ -120,7 +119,7 @@ _NOTHING_BELOW = Solution(status=Status.INFEASIBLE, values=())
 
 
 def solve(program: Program, within: Within, *, enough: float = inf) -> Solution:
-    """Return the best values found within limits; it takes some of the time to tell the program.
+    """Return the best values found within limits, which telling the solver the program counts to.
 
     Values above `enough` are none, and the solver is stopped once its bound is. That there are no
     values at all has to be confirmed.
@@ -128,59 +127,58 @@ def solve(program: Program, within: Within, *, enough: float = inf) -> Solution:
     Raises:
         SolverError: if the program is unbounded (which would be a bug).
     """
-    terms = max(sum(len(row.terms) for row in program.rows), 1)
-    seconds = within.seconds - 1e-6 * PROGRAM_UNITS_PER_TERM * terms
-    if seconds <= 0.0 or within.looks <= 0:
-        return _NOTHING_KNOWN
-    started, stop = time.perf_counter(), _Stop(looks=within.looks, enough=enough)
-    solution = _run_solver(program, seconds=seconds, stop=stop)
+    stop = _Stop(looks=within.looks, enough=enough)
+    solution = _run_solver(program, within, stop)
     if solution.status is Status.INFEASIBLE and not stop.is_enough:
-        left = seconds - (time.perf_counter() - started)
-        solution = _confirmed(program, seconds=left, stop=stop)
+        solution = _confirmed(program, within, enough=enough)
     if solution.values and program.value(solution.values) > enough:
         solution = replace(solution, status=_NO_BETTER[solution.status], values=())
     return solution
 
 
-def _confirmed(program: Program, *, seconds: float, stop: _Stop) -> Solution:
+def _confirmed(program: Program, within: Within, *, enough: float) -> Solution:
     """Return "infeasible" only where the eased program bears it out.
 
     The eased one has a solution in any case. Where its least easing is above the solver's tolerance
     there are no values. Where it is not, the program has some but for that tolerance, or the solver
-    is wrong: the best of the program with rows that are looser by as little is returned. Both have
-    the looks that `stop` has left.
+    is wrong: the best of the program with rows that are looser by as little is returned.
     """
-    started = time.perf_counter()
-    second = _Stop(looks=stop.looks - stop.look_count, enough=SOLVER_FEASIBILITY)
-    eased = _run_solver(program.eased(), seconds=seconds, stop=second)
+    second = _Stop(looks=within.looks, enough=SOLVER_FEASIBILITY)
+    eased = _run_solver(program.eased(), within, second)
     is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
     if second.is_enough or is_above:
         return _NOTHING_BELOW
     if eased.status is not Status.OPTIMAL:  # and what it says is of the easing
         return _NOTHING_KNOWN if eased.status in _NO_PROOF else _FAILED
-    left = seconds - (time.perf_counter() - started)
-    third = _Stop(looks=second.looks - second.look_count, enough=stop.enough)
-    loose = _run_solver(program.loosened(SOLVER_FEASIBILITY), seconds=left, stop=third)
+    third = _Stop(looks=within.looks, enough=enough)
+    loose = _run_solver(program.loosened(SOLVER_FEASIBILITY), within, third)
     is_wrong = loose.status is Status.INFEASIBLE and not third.is_enough
     return _FAILED if is_wrong else loose
 
 
-def _run_solver(program: Program, *, seconds: float, stop: _Stop) -> Solution:
-    """Return what HiGHS says within limits."""
+def _run_solver(program: Program, within: Within, stop: _Stop) -> Solution:
+    """Return what HiGHS says within limits, if there is time to tell it the program."""
     import pulp  # noqa: PLC0415
 
+    terms = max(sum(len(row.terms) for row in program.rows), 1)
+    if within.seconds <= 1e-6 * PROGRAM_UNITS_PER_TERM * terms or within.looks <= 0:
+        return _NOTHING_KNOWN
+    deadline = time.perf_counter() + within.seconds
+    problem, columns = _problem(program)
+    seconds = deadline - time.perf_counter()
     if seconds <= 0.0:
         return _NOTHING_KNOWN
-    problem, columns = _problem(program)
-    started = time.perf_counter()
     try:
         problem.solve(_highs(seconds, stop))
     except pulp.PulpSolverError:
         return _FAILED
+    finally:
+        within.seconds = deadline - time.perf_counter()
+        within.looks -= stop.look_count
     if stop.is_enough:
         return _NOTHING_BELOW
     solution = replace(_solution(program, problem, columns), bound=stop.bound)
-    is_early = time.perf_counter() - started < seconds and not stop.is_reached
+    is_early = within.seconds > 0.0 and not stop.is_reached
     return _FAILED if solution.status is Status.LIMIT and is_early else solution
 
 
@@ -388,8 +386,8 @@ def optimise(
 
     With `moments` each virtual stage is counted by itself. The step is recomputed from rounded
     counts. An assignment that the solver's tolerance let slip past a limit of memory is refused and
-    the limit tightened by as little; by more than rounding, what the solver says of the tighter
-    limits is no proof.
+    the limit tightened by as little; by more than that tolerance, what the solver says of the
+    tighter limits is no proof. All of it has what `within` leaves.
 
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.

@@ -151,6 +151,16 @@ def test_a_solver_that_is_stopped_says_what_no_solution_is_below(seed: int) -> N
     assert all(0.5 * least < bound <= least * (1.0 + 1e-9) for bound in bounds)
 
 
+def test_solves_share_what_they_may_take() -> None:
+    """The first has all looks that there are, and none is left to the second."""
+    within = Within(10.0, looks=3)
+    solve(a_hard_program(), within)
+    assert within.looks == 0
+    assert 0.0 < within.seconds < 10.0
+    again = solve(a_hard_program(), within)
+    assert (again.status, again.values, again.bound) == (Status.LIMIT, (), -np.inf)
+
+
 def test_no_time_at_all_is_a_limit_or_an_answer() -> None:
     solution = solve(a_hard_program(), Within(1e-3))
     assert solution.status is not Status.OPTIMAL
