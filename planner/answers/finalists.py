@@ -222,7 +222,7 @@ def _solution(request: Request, certificate: Certificate, race: _Race) -> Soluti
 
 
 def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: float) -> _Race:
-    """Return the fastest plan, with its rivals where its simulated step leaves room for any.
+    """Return the fastest plan, with its rivals where the bound leaves room for any.
 
     They are simulated one after another, in the order of their closed forms, until these reach the
     shortest simulated step; then what else was found on the way. The kind of a plan that is proven
@@ -232,11 +232,11 @@ def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: flo
     race = _Race(request=request, left_seconds=bound, inquiry=inquiry)
     own = Group(strategy=found.strategy, step_seconds=found.step_seconds)
     race.enter(next((each for each in found.groups if each.strategy == found.strategy), own))
-    is_longer = race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
-    if not is_longer or race.enough_seconds <= bound or job.objective is Objective.MEMORY:
+    if race.enough_seconds <= bound or job.objective is Objective.MEMORY:
         return race
-    share = _SCHEDULES_SHARE_RATIO * share_ratio
-    _race_schedules(race, race.fastest, inquiry, share_ratio=share)
+    if race.fastest.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE):
+        share = _SCHEDULES_SHARE_RATIO * share_ratio
+        _race_schedules(race, race.fastest, inquiry, share_ratio=share)
     is_known = bound >= found.step_seconds * (1.0 - RELATIVE_TOLERANCE)
     known = _kind(found.strategy) if is_known else None
     answer = _race_kinds(race, inquiry, known, share_ratio=share_ratio)

@@ -215,9 +215,9 @@ class Frontier:
         self.keys[index] = max(self.keys[index], key)
         self.take(index)
 
-    def next_key(self) -> float:
-        """Return the least key that waits in turn, inf without any."""
-        return float(self.queues[Queue.NOW].min())
+    def least_key(self, queue: Queue = Queue.NOW) -> float:
+        """Return the least key that waits in a queue, inf without any."""
+        return float(self.queues[queue].min())
 
     def least_left(self) -> float:
         """Return the least key that waits or is open, inf where none does."""

@@ -289,7 +289,7 @@ def _settle(state: State, index: int, key: float) -> bool:
         if own not in state.settled and key < state.enough_seconds:
             group = state.settled[own] = group_of(state, best)
             state.enough_seconds = min(state.enough_seconds, settle(group))
-    return key >= state.enough_seconds
+    return min(key, frontier.least_key(Queue.LAST)) >= state.enough_seconds
 
 
 def _refine_one(state: State, index: int) -> None:
@@ -432,7 +432,7 @@ def _solve(state: State, index: int) -> None:
     else:
         state.branched.add(index)
         effort = state.effort(TURN_UNITS * 2**turn)
-        outcome = branching.run(limit=limit, enough=frontier.next_key(), effort=effort)
+        outcome = branching.run(limit=limit, enough=frontier.least_key(), effort=effort)
         is_over = outcome.is_done or outcome.is_stuck
     if is_over:
         state.branchings[index] = None
