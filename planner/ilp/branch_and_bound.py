@@ -1,31 +1,24 @@
 """Branch and bound: one configuration solved to the end on its ranks' loads.
 
-Tightening: what the ways that ranks have together leave of their loads, and of V and U.
+Regions, sets of plans, wait under the bound of `planner.ilp.lagrangian_decomposition`; the least is
+looked into next. A region is enumerated up to its bound x (1 + reach): 0.1 % first, and four times
+as far each time that nothing is there. Where there are too many patterns it is split, and its parts
+begin at 0.1 % again: by the load of a rank, or by the largest pace or end once all loads are
+certain. The packings that set a bound are plans as well, and most of the good ones are found so.
 
-The largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways, and
-its fills no less than their least sum: dynamic programming over the ranks, each load at its linear
-bounds. What is then left for one of them beside the others may be less than some loads need, and
-without these the maxima may be larger.
+Before that `tightened` says what the ways that ranks have together leave of their loads, and of V
+and U. The largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways,
+and its fills no less than their least sum: dynamic programming over the ranks, each load at its
+linear bounds. What is then left for one of them beside the others may be less than some loads need,
+and without these the maxima may be larger.
 
-Nearby: the patterns of ranks that plans below a limit may have, given a bound of each.
+A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the weights
+of a decomposition, is beyond the bound of every plan that has it: `patterns_below` lists others.
 
-A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the
-weights of a decomposition, is beyond the bound of every plan that has it.
-
-Sweep: the best plan of a configuration from the patterns of its ranks, exactly.
-
-Below caps T on every rank's pace and U on every rank's end, the least sum of fills falls apart into
-ranks, which only share the blocks: dynamic programming. The best plan is the least of
-S(T, U) + rho T + U over the paces and ends that occur. All T are looked at together with no cap on
-U; then, for those that are left, all U.
-
-Branching: one configuration to the end, by what its ranks hold.
-
-Sets of plans wait under the bound of `planner.ilp.lagrangian_decomposition`; the least is looked
-into next. Where the patterns near a bound are few they are enumerated (Nearby) and the best put
-together (Sweep), which settles any set. Elsewhere it is split: by the load of a rank, or by the
-largest pace or end once all loads are certain. The packings that set a bound are plans as well, and
-most of the good ones are found so.
+`swept` puts the best plan together from patterns. Below caps T on every rank's pace and U on every
+rank's end, the least sum of fills falls apart into ranks, which only share the blocks: dynamic
+programming. The best plan is the least of S(T, U) + rho T + U over the paces and ends that occur.
+All T are looked at together with no cap on U; then, for those that are left, all U.
 """
 
 from __future__ import annotations

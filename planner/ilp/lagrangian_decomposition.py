@@ -1,41 +1,29 @@
-"""Lagrangian decomposition: one configuration's ranks, each priced by itself.
-
-Master: a small linear program that grows row by row, solved again after each, by HiGHS.
-
-PuLP hands a program over as a whole, which takes longer than to solve one of these.
-
-Priced rank: what every load of one rank costs at the least, at weights of its pace and its end.
-
-At weights y and z (Decomposition) a rank costs sum (phi + rho y tau + z u) n, and the
-cheapest way to hold a load within the rank's memory is a knapsack of its own.
-
-Roster: the ranks of one configuration side by side, all of whose loads are priced at once.
-
-The bounds are those of `planner.ilp.stage_knapsack`: by the largest transient, at prices of memory
-that are slopes of the hulls of a rank's own choices. Choices of all ranks follow one another; ranks
-with fewer transients or prices than others have places without any choice behind theirs.
-
-Decomposition: a bound of one configuration from its ranks, each solved by itself.
+"""Lagrangian decomposition: a bound of one configuration from its ranks, each solved by itself.
 
 A plan's step is S + V + U with V >= rho t_r and U >= u_r of every rank. At weights y, z >= 0 of
-these rows (Lagrange multipliers)
+these rows (Lagrange multipliers, which need not sum to 1)
 
     step >= min over loads of sum_r C_r(load)  +  min over (V, U) of (1 - sum y) V + (1 - sum z) U,
 
-where C_r is the least of phi + rho y_r t + z_r u of rank r (Rank) and (V, U) lies
-within the limits that are known of every plan below the cutoff. The first minimum keeps what is
-hard about ranks, whole layers and the largest transient, and shares out the layers exactly
-by dynamic programming (`planner.ilp.cut_point_graph`): it is no less than the relaxed program's.
-Planes looks for the weights with the best bound.
+where C_r is the least of sum (phi + rho y_r tau + z_r u) n of rank r (`PricedRank`), a knapsack of
+its own within the rank's memory, and (V, U) lies within the limits that are known of every plan
+below the cutoff (`Box`); the second minimum is at a corner of these. The first keeps what is hard
+about ranks, whole layers and the largest transient, and shares out the layers exactly by dynamic
+programming (`planner.ilp.cut_point_graph`): it is no less than the relaxed program's.
 Source: Geoffrion 1974, Lagrangean relaxation for integer programming, doi:10.1007/BFb0120690.
 
-Planes: the weights with the best bound of a decomposition, by cutting planes.
+All ranks' loads are priced at once (`Roster`), by the bounds of `planner.ilp.stage_knapsack`: by
+the largest transient, at prices of memory that are slopes of the hulls of a rank's own choices.
+Choices of all ranks follow one another; ranks with fewer transients or prices than others have
+places without any choice behind theirs.
 
-The bound of Decomposition is a concave function of the weights. What the ranks hold
-where it was looked at is a plane above all of it, and so is every corner of the limits of V and U.
-The largest value below all planes is an upper bound of the bound, and where it lies the next look
-is worth most (Kelley 1960, doi:10.1137/0108053); half the way there from the best weights known
-keeps the looks from jumping about.
+`WeightSearch` looks for the weights with the best bound by cutting planes. The bound is a concave
+function of the weights. What the ranks hold where it was looked at is a plane above all of it, and
+so is every corner of the limits of V and U. The largest value below all planes is an upper bound of
+the bound, and where it lies the next look is worth most (Kelley 1960, doi:10.1137/0108053); half
+the way there from the best weights known keeps the looks from jumping about. The planes' program
+(`Master`) grows row by row and is solved again after each by HiGHS itself: PuLP hands a program
+over as a whole, which takes longer than to solve one of these.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ price lambda of memory the cost is at least sum min (c_s + lambda m_s) - lambda 
 the best prices are slopes of the kinds' lower hulls. A layer at least has the transient w itself:
 without one the transient would be less, and the room more. So the least reduced cost of all choices
 with w, what c_s + lambda m_s is beyond the least of its kind, is added to the bound.
-Packing finds the least cost.
 
-Packing: the exact least cost of given layers on one rank, of the sets of choices that fit between
-the bound and an upper bound (`planner.ilp.stage_patterns`), compared by cost, memory and limits.
-A set without a layer that has the largest transient itself is looked at under a lesser one.
+The exact least cost is that of the sets of choices that fit between the bound and an upper bound
+(`planner.ilp.stage_patterns`), compared by cost, memory and limits (`least_cost_within`). A set
+without a layer that has the largest transient itself is looked at under a lesser one.
 """
 
 from __future__ import annotations

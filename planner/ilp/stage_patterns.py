@@ -1,9 +1,5 @@
 """Stage patterns: all ways to fill one rank that a plan within a gap may have.
 
-Dominance: what no other equals or beats in every respect.
-
-Patterns: every way to fill a rank that a plan below the cutoff may have.
-
 Weak duality (`planner.ilp.lagrangian_decomposition`) gives each layer under each choice a reduced
 cost d >= 0 such that a plan's step is at least a bound plus the sum of its reduced costs, plus what
 memory it leaves free at the price of memory. A rank's pattern whose own sum exceeds what the cutoff
@@ -11,11 +7,10 @@ leaves is in no plan below it, and few are left once the bound is close: they ar
 technique is known from vehicle routing (Baldacci, Christofides and Mingozzi 2008,
 doi:10.1007/s10107-007-0178-5).
 
-Layer sets: the ways to hold one load of a rank, by letting choices take over layers in turn.
-
-All layers begin under the base of their kind, a choice whose reduced cost is least. With the load
-known, so is what memory every set of layers comes to, and what it costs to bring that to the rank's
-room. Left out is
+The ways to hold one load of a rank are found by letting choices take over layers in turn
+(`LayerSets`). All layers begin under the base of their kind, a choice whose reduced cost is least.
+With the load known, so is what memory every set of layers comes to, and what it costs to bring that
+to the rank's room. Left out is
 L1. a set whose reduced cost, with what its memory costs at the least, exceeds the gap;
 L2. one that exceeds a limit even if all layers that are left take the least of it;
 L3. one that another with as many layers of each kind or fewer equals or beats in what is compared:
