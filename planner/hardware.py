@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import permutations
+from functools import cache, lru_cache
+from itertools import islice, permutations
+from math import factorial, gcd
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
@@ -15,7 +16,7 @@ from planner.hardware_profiles import DeviceProfile, StackProfile
 from planner.network import Level, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup, Nvme
 from planner.schema.document import document_error, parse_fields
-from planner.schema.job import Job, Precision, Stack
+from planner.schema.job import DEVICE_RETURNS_LIMIT, Job, Precision, Stack
 from planner.schema.model import LatentAttention, ModelGraph
 from planner.units import GIB
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KIND_LIMIT = 4
+ORDERS_MOST = 512  # of one pipeline; two kinds of 8 stages have 408 with three returns
 TENSOR_FLOAT_32_RATIO = 0.5  # of bf16's rate: data sheets of A100, H100, B200, MI300X, RTX 4090
 _FUSED_MOST = 128  # elements of a head that cuDNN trains on every device
 _LEAST, _MOST = 1e-12, 1e12  # of the numbers of a profile, in its own units
@@ -87,24 +89,85 @@ class ClusterHardware:
         return sum(one.device_count * one.peak_flop_per_second[job.precision] for one in kinds)
 
     def stage_kinds(self, device_order: int, *, pipeline_parallel_degree: int) -> tuple[int, ...]:
-        """Return the kind of every stage, where kinds take turns in the order `device_order`.
+        """Return the kind of every stage, which is that place in `stage_orders`.
 
         Raises:
             ValueError: if stages of equal size do not fill every kind.
         """
-        total = self.device_count
-        stages: list[int] = []
-        for kind in self.orders[device_order]:
-            share, rest = divmod(pipeline_parallel_degree * self.kinds[kind].device_count, total)
+        comes_back = device_order >= factorial(len(self.kinds))
+        orders = self.stage_orders(
+            pipeline_parallel_degree, returns=DEVICE_RETURNS_LIMIT if comes_back else 0
+        )
+        return orders[device_order]
+
+    def stage_orders(
+        self, pipeline_parallel_degree: int, *, returns: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the kind of every stage in each order, [orders][stages], fewest returns first.
+
+        A return is to a kind that the pipeline has left before. Stages of one kind between others
+        fill whole nodes, as programs number their ranks. The first orders are those of `orders`;
+        there are `ORDERS_MOST` at most.
+
+        Raises:
+            ValueError: if stages of equal size do not fill every kind.
+        """
+        return _stage_orders(*self._shares(pipeline_parallel_degree), returns)
+
+    def can_return(self, pipeline_parallel_degree: int, *, times: int) -> bool:
+        """Return whether the pipeline can come back so often to kinds that it has left.
+
+        Raises:
+            ValueError: if stages of equal size do not fill every kind.
+        """
+        shares, units = self._shares(pipeline_parallel_degree)
+        return next(_runs(shares, units, len(shares) + times, None), None) is not None
+
+    def _shares(self, pipeline_parallel_degree: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return each kind's stages, and as how many of them whole nodes come."""
+        total, shares, units = self.device_count, [], []
+        for kind in self.kinds:
+            share, rest = divmod(pipeline_parallel_degree * kind.device_count, total)
             if rest:
                 raise ValueError(f"{pipeline_parallel_degree} equal stages do not fill every kind")
-            stages.extend([kind] * share)
-        return tuple(stages)
+            size = kind.device_count // share
+            shares.append(share)
+            units.append(kind.devices_per_node // gcd(size, kind.devices_per_node))
+        return tuple(shares), tuple(units)
 
     def stage_groups(self, device_order: int, *, pipeline_parallel_degree: int) -> list[str]:
         """Return the device group of every stage."""
         kinds = self.stage_kinds(device_order, pipeline_parallel_degree=pipeline_parallel_degree)
         return [self.kinds[kind].device_group for kind in kinds]
+
+
+@lru_cache(maxsize=64)
+def _stage_orders(
+    shares: tuple[int, ...], units: tuple[int, ...], returns: int
+) -> tuple[tuple[int, ...], ...]:
+    found = (
+        order
+        for run_count in range(len(shares), len(shares) + returns + 1)
+        for order in _runs(shares, units, run_count, None)
+    )
+    return tuple(islice(found, ORDERS_MOST))
+
+
+def _runs(
+    left: Sequence[int], units: Sequence[int], run_count: int, last: int | None
+) -> Iterator[tuple[int, ...]]:
+    """Yield the stages that are left of each kind in so many runs, the first not of kind `last`."""
+    if not run_count:
+        yield ()
+        return
+    for kind, count in enumerate(left):
+        for own in range(units[kind], count + 1, units[kind]) if kind != last else ():
+            rest = [c - own if k == kind else c for k, c in enumerate(left)]
+            pieces = [c // unit for c, unit in zip(rest, units, strict=True)]
+            most = sum(min(piece, sum(pieces) - piece + 1) for piece in pieces)
+            if sum(piece > 0 for piece in pieces) <= run_count - 1 <= most:
+                for order in _runs(rest, units, run_count - 1, kind):
+                    yield (kind,) * own + order
 
 
 def _profiles() -> Traversable:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from planner.errors import InputError
 from planner.importers.cluster.discovered import device_called
@@ -163,18 +164,40 @@ def shortfall(plan: Plan, candidates: Collection[Candidate], *, command: str) ->
 
 
 def _along_pipeline(plan: Plan) -> Iterator[NodeGroup]:
-    """Yield the node groups in the order of their first stages; a kind may have several groups."""
-    groups = list(plan.cluster.resolved.node_groups)
-    stages = plan.strategy.stages or ()
-    named = list(dict.fromkeys(stage.device_group for stage in stages if stage.device_group))
-    for name in named:
-        first = next((group for group in groups if group.name == name), None)
-        if first is None:
-            continue
-        alike = [g for g in groups if g is first or (g.name not in named and _alike(g, first))]
-        yield from alike
-        groups = [group for group in groups if group not in alike]
-    yield from groups
+    """Yield node groups, each with the nodes of stages that follow one another; the rest last.
+
+    A kind may have several groups, and the pipeline may come back to one.
+    """
+    strategy, groups = plan.strategy, plan.cluster.resolved.node_groups
+    left = {group.name: group.node_count for group in groups}
+    degree = strategy.pipeline_parallel_degree
+    named = [stage.device_group for stage in (strategy.stages or ())[:degree] if stage.device_group]
+    for name, run in groupby(named):
+        ranks = len(list(run)) * (strategy.world_size // degree)
+        for group in _of_kind(name, groups, named):
+            wanted = max(-(-ranks // group.devices_per_node), 0)
+            count = min(wanted, left[group.name])
+            yield from _part(group, count)
+            left[group.name] -= count
+            ranks -= count * group.devices_per_node
+    for group in groups:
+        yield from _part(group, left[group.name])
+
+
+def _of_kind(name: str, groups: Sequence[NodeGroup], named: Collection[str]) -> Iterator[NodeGroup]:
+    """Yield the group of that name, and those like it that no stage names."""
+    for first in groups:
+        if first.name == name:
+            yield from (
+                group
+                for group in groups
+                if group is first or (group.name not in named and _alike(group, first))
+            )
+
+
+def _part(group: NodeGroup, node_count: int) -> Iterator[NodeGroup]:
+    if node_count:
+        yield group.model_copy(update={"node_count": node_count})
 
 
 def _alike(group: NodeGroup, other: NodeGroup) -> bool:

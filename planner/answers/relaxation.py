@@ -20,7 +20,7 @@ from planner.answers.feasibility import Checks, Feasible, most_below
 from planner.answers.growth import fewer_nodes, more_device_memory, more_host_memory, more_nodes
 from planner.requests.resolution import Request
 from planner.requests.variation import with_job, with_limits
-from planner.schema.job import GLOBAL_BATCH_LIMIT, Limits, Optimizer
+from planner.schema.job import DEVICE_RETURNS_LIMIT, GLOBAL_BATCH_LIMIT, Limits, Optimizer
 from planner.schema.plan import Relaxation
 from planner.units import counted
 
@@ -32,6 +32,7 @@ _NEVER_LIFTED = {
     "accepted_gap_ratio",
     "memory_headroom_ratio",
     "fits_probability",
+    "device_returns",
 }
 _EVEN_PERCENT = 50
 _LEANER = (Optimizer.ADAM8BIT, Optimizer.MUON, Optimizer.ADAFACTOR, Optimizer.SGD)
@@ -116,6 +117,19 @@ def _lift(limits: Limits, names: list[str]) -> Relaxation:
         needed={name: wanted[name] for name in names},
         description=f"lift the limits on {', '.join(names)} together",
     )
+
+
+def _another_return(request: Request, checks: Checks) -> Iterator[Relaxation]:
+    """Yield one more return of the pipeline to a kind of device, if that is enough."""
+    given = request.job.resolved.limits.device_returns
+    several = len(request.hardware.kinds) > 1 and given < DEVICE_RETURNS_LIMIT
+    if several and checks.fits(with_limits(request, device_returns=given + 1)):
+        yield Relaxation(
+            field="job.limits.device_returns",
+            given=given,
+            needed=given + 1,
+            description="let the pipeline come back to a kind of device that it has left",
+        )
 
 
 def _less_room(request: Request, checks: Checks) -> Iterator[Relaxation]:
@@ -286,6 +300,7 @@ def _together(one: Relaxation, other: Relaxation) -> Relaxation:
 _FAMILIES = (
     more_nodes,
     _lifted_limits,
+    _another_return,
     _less_room,
     _other_batches,
     _shorter_sequences,

@@ -30,7 +30,7 @@ class Configuration:
     """The degrees, schedule and micro-batch that hold for all layers.
 
     `expert_tensor_parallel_degree` is the tensor-parallel degree where it is None; `device_order`
-    is the place of the order of kinds of devices in `ClusterHardware.orders`.
+    is the place of the order of kinds of devices in `ClusterHardware.stage_orders`.
     """
 
     tensor_parallel_degree: int = 1

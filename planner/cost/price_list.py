@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from planner.cost.configuration import (
     Choice,
@@ -20,7 +21,7 @@ from planner.cost.layer_costs import CostTable, LayerCosts, LayerFigures, figure
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware
-from planner.schema.job import Job, Stack
+from planner.schema.job import DEVICE_RETURNS_LIMIT, Job, Stack
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 from planner.workload.layer import ModelWorkload
 
@@ -191,14 +192,24 @@ def configuration_of(strategy: Strategy, *, device_order: int = 0) -> Configurat
 
 
 def device_order_of(strategy: Strategy, hardware: ClusterHardware) -> int:
-    """Return the place in `hardware.orders` that the stages' device groups spell, 0 without any.
+    """Return the place in `hardware.stage_orders` that the stages' device groups spell.
 
-    Kinds that no stage names follow in the cluster's order.
+    0 without any. Kinds that no stage names follow in the cluster's order, and so do all that come
+    in an order that there is not.
     """
     kinds = {name: index for index, k in enumerate(hardware.kinds) for name in k.node_groups}
     stages = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
     named = [kinds[s.device_group] for s in stages if s.device_group in kinds]
     order = tuple(dict.fromkeys([*named, *range(len(hardware.kinds))]))
+    comes_back = len(list(groupby(named))) > len(set(named))
+    total, degree = hardware.device_count, strategy.pipeline_parallel_degree
+    if comes_back and all(
+        named.count(index) * total == degree * kind.device_count
+        for index, kind in enumerate(hardware.kinds)
+    ):
+        orders = hardware.stage_orders(degree, returns=DEVICE_RETURNS_LIMIT)
+        if tuple(named) in orders:
+            return orders.index(tuple(named))
     return hardware.orders.index(order)
 
 

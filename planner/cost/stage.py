@@ -279,8 +279,8 @@ def boundary_places(
     kind, peer = kinds[stage], kinds[other]
     if kind != peer:
         return tuple((k, len(hardware.kinds[k].levels) - 1) for k in (kind, peer))
-    first = kinds.index(kind)
     own = hardware.kinds[kind]
     size = own.device_count // kinds.count(kind)
-    place = crossed_level(own.levels, stage_size=size, stage=stage - first, other=other - first)
+    ends = (kinds[:stage].count(kind), kinds[:other].count(kind))
+    place = crossed_level(own.levels, stage_size=size, stage=ends[0], other=ends[1])
     return ((kind, place),)

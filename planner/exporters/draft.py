@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
@@ -30,6 +31,7 @@ from planner.schema.strategy import (
     Offload,
     Strategy,
 )
+from planner.units import counted
 
 _STRENGTH = tuple(ActivationCheckpointing)
 _FRAMEWORKS = {
@@ -119,10 +121,11 @@ def first_draft(plan: Plan, target: str) -> Draft:
             problem=problem,
             remedy="plan with --stack torch",
         )
-    named = dict.fromkeys(stage.device_group for stage in own.stages or ())
-    if len(named) < 2:
+    ranks = (own.stages or ())[: own.pipeline_parallel_degree]
+    runs = [(name, len(list(run))) for name, run in groupby(stage.device_group for stage in ranks)]
+    if len(runs) < 2:
         return draft
-    order = ", then ".join(str(name) for name in named)
+    order = ", then ".join(f"{name} ({counted(count, 'stage')})" for name, count in runs)
     return draft.losing(
         f"does not say on which devices a stage runs: give ranks to nodes in the order {order}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,6 +67,10 @@ def fields_outside(strategy: Strategy, limits: Limits) -> Iterator[str]:
     kind_matters = strategy.context_parallel_degree > 1
     if kind_matters and strategy.context_parallel_kind not in limits.context_parallel_kinds:
         yield "context_parallel_kinds"
+    ranks = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
+    groups = [stage.device_group for stage in ranks]
+    if len(list(groupby(groups))) - len(set(groups)) > limits.device_returns:
+        yield "device_returns"
     yield from _techniques_outside(strategy, limits)
 
 

@@ -18,6 +18,7 @@ from planner.schema.strategy import (
     ZeroStage,
 )
 
+DEVICE_RETURNS_LIMIT = 8
 GLOBAL_BATCH_LIMIT = 2**24
 LEARNT_RUNS_MOST = 1000
 
@@ -260,6 +261,8 @@ class Limits(Part):
     `null` asks for none. Of the plans whose step is longer than the fastest's by no more than
     `simplicity_ratio` of it, the one of fewest techniques is taken (`planner.space.complexity`);
     where that is 0, the fastest is.
+    A pipeline over several kinds of devices comes back `device_returns` times at most to a kind
+    that it has left.
     What is legal and yet searched only where a limit asks for it, `planner.space.rules` says, and a
     plan's certificate names (`not_searched`).
     """
@@ -290,6 +293,7 @@ class Limits(Part):
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
     accepted_gap_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
     simplicity_ratio: Annotated[float, Field(ge=0, le=1)] = 0.02
+    device_returns: Annotated[int, Field(ge=0, le=DEVICE_RETURNS_LIMIT)] = later(0)
 
 
 class LearntRun(Part):

@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 
 from planner.cost.configuration import Configuration, Configurations, Integers
-from planner.hardware import ClusterHardware
+from planner.hardware import ORDERS_MOST, ClusterHardware
 from planner.schema.job import Job, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule
@@ -134,9 +134,6 @@ class _Enumeration:
         schedules = {PipelineSchedule(name) for name in np.unique(found.pipeline_schedule)}
         if any(skips_checkpointing(self._job, schedule) for schedule in schedules):
             left_out.add(Rule.CHECKPOINTED)
-        kind_count = len(self._space.hardware.kinds)
-        if kind_count > 1 and (found.pipeline_parallel_degree > kind_count).any():
-            left_out.add(Rule.KINDS)
         return ConfigurationSpace(
             configurations=found,
             refused=worded(self._refused, self._job),
@@ -266,8 +263,12 @@ class _Space:
         rows = [(_SCHEDULES.index(o.schedule), o.virtual_pipeline_degree) for o in found.options]
         return Options(rows=rows, refused=found.refused)
 
-    def _orders(self, pipeline: int) -> Options:  # noqa: ARG002 - the same for all
-        return Options(rows=[(order,) for order in range(len(self.hardware.orders))])
+    def _orders(self, pipeline: int) -> Options:
+        returns = self.job.limits.device_returns
+        count = len(self.hardware.stage_orders(pipeline, returns=returns))
+        more = self.hardware.can_return(pipeline, times=returns + 1)
+        lost = [Rule.KINDS] if more or count == ORDERS_MOST else []
+        return Options(rows=[(order,) for order in range(count)], refused=lost)
 
 
 def _configurations(columns: dict[str, Integers]) -> Configurations:

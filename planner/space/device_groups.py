@@ -15,7 +15,8 @@ from planner.space.breach import Breach
 def device_breaches(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
     """Yield what keeps the strategy's stages from their devices.
 
-    Stages are of equal size, each on one kind of device; those of one kind follow one another.
+    Stages are of equal size, each on one kind of device; those of one kind follow one another, or
+    fill whole nodes wherever they do.
     """
     counts = [kind.device_count for kind in hardware.kinds]
     unit = sum(counts) // gcd(*counts)
@@ -58,7 +59,7 @@ def _misplaced_stages(hardware: ClusterHardware, strategy: Strategy) -> Iterator
             yield Breach(
                 field=f"stages.{index}.device_group",
                 value=stage.device_group,
-                problem=f"stages of one kind of device follow one another, "
+                problem="stages of one kind of device follow one another or fill whole nodes, "
                 f"{_shares(hardware, kinds)}, so that stage {index} is on {expected.device_group}",
                 remedy=f"use {expected.device_group}, or leave device_group out",
             )

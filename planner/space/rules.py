@@ -21,8 +21,9 @@ last two of these. In a larger one there is left out, unless a limit of the job 
   groups, and where a limit forbids so many groups.
 
 What was left out that way stands in the certificate (`not_searched`), but for the last, which is
-never better. Never searched, and named there as well, are stages of one kind of device on both
-sides of another kind's, since each change of kind crosses the slowest network.
+never better. In spaces of any size the pipeline comes back to a kind of device that it has left as
+often as `limits.device_returns` says, by default never, since each change of kind crosses the
+slowest network; of the orders in which it may, `ORDERS_MOST` are searched.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Rule(StrEnum):
     )
     CHECKPOINTED = "checkpointed blocks under zb_v and dualpipe_v"
     GPIPE = "gpipe where 1f1b runs"
-    KINDS = "stages of one kind of device on both sides of another kind's, which no limit lifts"
+    KINDS = "more returns of the pipeline to a kind of device than limits.device_returns"
 
 
 ANY_DEGREE = DegreeLimit()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 
 import pytest
 
@@ -17,7 +18,7 @@ from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from tests.draws import drawn, of_drawn
 from tests.oracle import best_plan
-from tests.small_jobs import Priced, small_jobs, small_problem
+from tests.small_jobs import Priced, priced, small_jobs, small_problem
 
 ROUNDING = 1.0 + 1e-9
 ONE_OF = 10
@@ -129,6 +130,27 @@ def test_tensor_parallel_ranks_beyond_key_value_heads_are_searched_as_all_else(s
     assert result.step_seconds == pytest.approx(least, rel=1e-9)
     assert result.certificate.status == "optimal"
     assert_is_a_plan(job.problem, result.strategy, result.step_seconds)
+
+
+@pytest.mark.parametrize(("seed", "kind_count"), [(42, 2), (97, 0), (147, 3), (148, 4), (233, 3)])
+def test_pipelines_that_come_back_to_a_kind_of_device_are_searched_as_all_else(
+    seed: int, kind_count: int
+) -> None:
+    """Two nodes of one device of each of two kinds in six orders; the best takes as many turns."""
+    problem = small_problem(seed, device_returns=2, pipeline_parallel_degree=4)
+    kinds = tuple(replace(kind, devices_per_node=1) for kind in problem.hardware.kinds)
+    job = priced(replace(problem, hardware=replace(problem.hardware, kinds=kinds)))
+    assert {row.device_order for row in job.space.rows} == set(range(6))
+    plans = [best_plan(one, keeping=job.keeping(index)) for index, one in job.instances()]
+    least = min((plan.step_seconds for plan in plans if plan is not None), default=math.inf)
+    result = search(job.problem)
+    if isinstance(result, NotFound):
+        assert (math.isinf(least), kind_count) == (True, 0)
+        return
+    assert result.step_seconds == pytest.approx(least, rel=1e-9)
+    assert_is_a_plan(job.problem, result.strategy, result.step_seconds)
+    ranks = (result.strategy.stages or ())[:4]
+    assert len(list(groupby(stage.device_group for stage in ranks))) == kind_count
 
 
 def assert_all_are_counted(certificate: Certificate) -> None:

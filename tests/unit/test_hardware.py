@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby, permutations
+
 import pytest
 
 from planner.errors import InputError
@@ -196,6 +198,49 @@ def test_kinds_of_devices_are_kept_apart() -> None:
     hardware = cluster_hardware(a_cluster(node_groups=(a_group(), other)))
     assert [kind.device_count for kind in hardware.kinds] == [16, 32]
     assert hardware.stage_kinds(1, pipeline_parallel_degree=6) == (1, 1, 1, 1, 0, 0)
+
+
+def stages_on(first: int, second: int, *, returns: int, **group: int) -> list[str]:
+    """The orders of stages of one device on so many nodes of A and of B."""
+    fields = {"devices_per_node": 1, **group}
+    groups = (
+        a_group(name="a", node_count=first, **fields),
+        a_group(name="b", device="a100-sxm4-80gb", node_count=second, **fields),
+    )
+    hardware = cluster_hardware(a_cluster(node_groups=groups))
+    orders = hardware.stage_orders(hardware.device_count, returns=returns)
+    return ["".join("AB"[kind] for kind in order) for order in orders]
+
+
+def test_the_pipeline_comes_back_to_kinds_as_often_as_it_may() -> None:
+    assert stages_on(2, 2, returns=0) == ["AABB", "BBAA"]
+    assert stages_on(2, 2, returns=1) == ["AABB", "BBAA", "ABBA", "BAAB"]
+    assert stages_on(2, 2, returns=8) == ["AABB", "BBAA", "ABBA", "BAAB", "ABAB", "BABA"]
+    assert stages_on(3, 1, returns=1) == ["AAAB", "BAAA", "ABAA", "AABA"]
+
+
+def test_stages_between_those_of_another_kind_fill_whole_nodes() -> None:
+    """Two devices a node: of one node's nothing can stand on both sides."""
+    assert stages_on(1, 1, returns=8, devices_per_node=2) == ["AABB", "BBAA"]
+    four_and_two = stages_on(2, 1, returns=8, devices_per_node=2)
+    assert four_and_two == ["AAAABB", "BBAAAA", "AABBAA"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3), (4, 2), (4, 4)])
+def test_every_order_of_stages_is_there_once(first: int, second: int) -> None:
+    found = stages_on(first, second, returns=8)
+    every = {"".join(order) for order in permutations("A" * first + "B" * second)}
+    assert len(found) == len(set(found))
+    assert set(found) == every
+    runs = [len(list(groupby(order))) for order in found]
+    assert runs == sorted(runs)
+
+
+def test_an_order_is_known_by_its_place_whatever_the_limit() -> None:
+    other = a_group(name="a100", device="a100-sxm4-80gb", node_count=2)
+    hardware = cluster_hardware(a_cluster(node_groups=(a_group(), other)))
+    orders = hardware.stage_orders(4, returns=1)
+    assert [hardware.stage_kinds(i, pipeline_parallel_degree=4) for i in range(4)] == list(orders)
 
 
 def test_too_many_kinds_are_refused_with_a_remedy() -> None:

@@ -126,6 +126,22 @@ def test_what_is_faster_but_against_the_jobs_limits_is_answered_with_the_limit()
     assert "the job's limits rule it out: tensor_parallel_degree" in found.answer
 
 
+@pytest.mark.parametrize(
+    ("groups", "outside"), [("bbs", []), ("bsb", ["device_returns"]), ("bsbs", ["device_returns"])]
+)
+def test_a_pipeline_that_comes_back_to_devices_is_outside_the_limit_on_that(groups, outside):
+    strategy = Strategy(pipeline_parallel_degree=len(groups)).resolved(
+        block_count=24, global_batch_size=16
+    )
+    stages = [
+        stage.model_copy(update={"device_group": name})
+        for stage, name in zip(strategy.stages, groups, strict=True)
+    ]
+    placed = strategy.model_copy(update={"stages": tuple(stages)})
+    assert list(fields_outside(placed, Limits())) == outside
+    assert list(fields_outside(placed, Limits(device_returns=2))) == []
+
+
 def test_without_time_nothing_is_claimed(planned):
     found = why_not_degrees(
         planned, {"tensor_parallel_degree": 2}, asked="x", inquiry=Inquiry.within(0.0)

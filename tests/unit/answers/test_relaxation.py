@@ -18,7 +18,7 @@ from planner.requests.variation import (
     with_job,
     with_limits,
 )
-from planner.schema.cluster import NetworkLevel
+from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.job import DegreeLimit, Job, Limits, Optimizer
 from planner.schema.plan import Infeasible, Relaxation
 from planner.units import GIB
@@ -50,6 +50,27 @@ def test_a_model_far_too_large_for_a_node_is_answered_with_how_many_nodes_it_tak
 
 def test_the_request_of_these_tests_does_not_fit():
     assert not feasible(a_tight_request(cluster=SMALL))
+
+
+@pytest.mark.parametrize(("small_gib", "is_offered"), [(5, True), (3, False)])
+def test_devices_too_small_for_embedding_and_head_may_stand_between_larger_ones(
+    small_gib: int, is_offered: bool
+):
+    """Two of 20 GiB and one of 5, where all states of either end are on one; 3 hold no block."""
+    fields = {"devices_per_node": 1, "device": "h100-sxm5-80gb"}
+    groups = (
+        NodeGroup(name="large", node_count=2, memory_bytes=20 * GIB, **fields),
+        NodeGroup(name="small", node_count=1, memory_bytes=small_gib * GIB, **fields),
+    )
+    request = a_tight_request(
+        cluster=Cluster(name="mixed", node_groups=groups),
+        limits=FEW_CHOICES.model_copy(update={"zero_stages": (0,)}),
+    )
+    change = offered(request).get("job.limits.device_returns")
+    assert (change is not None) is is_offered
+    assert change is None or (change.given, change.needed) == (0, 1)
+    assert not feasible(request)
+    assert feasible(with_limits(request, device_returns=1)) is is_offered
 
 
 def test_device_memory_is_the_least_whole_gibibyte_that_fits():

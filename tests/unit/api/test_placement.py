@@ -74,6 +74,16 @@ def test_groups_of_one_kind_stand_together():
     ]
 
 
+def test_a_kind_that_the_pipeline_comes_back_to_has_nodes_on_both_sides():
+    groups = (a_group("new", "h100-sxm5-80gb", node_count=3), a_group("old", "a100-sxm4-80gb"))
+    degrees = {"pipeline_parallel_degree": 4, "micro_batch_count": 8}
+    plan = planned(*groups, stages=("new", "old", "new", "new"), **degrees)
+
+    found = [(n.group.name, n.node_count, n.first_rank, n.rank_count) for n in needs(plan)]
+
+    assert found == [("new", 1, 0, 4), ("old", 1, 4, 4), ("new", 2, 8, 8)]
+
+
 def test_a_plan_is_placed_whole_or_not_at_all():
     plan = planned(a_group("nodes", "h100-sxm5-80gb", node_count=2))
 

@@ -47,3 +47,15 @@ def test_between_kinds_each_end_has_its_outermost_link() -> None:
     kinds = (0, 1, 1)
     assert boundary_places(hardware, kinds, stage=0, other=1) == ((0, 2), (1, 2))
     assert boundary_places(hardware, kinds, stage=1, other=2) == ((1, 1),)
+
+
+def test_stages_of_one_kind_are_as_far_apart_as_their_devices_wherever_they_stand() -> None:
+    """Two nodes of H100 with two stages each, one of which stands behind A100s."""
+    groups = (
+        NodeGroup(name="a100", device="a100-sxm4-80gb", node_count=1, devices_per_node=8),
+        NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=2, devices_per_node=8),
+    )
+    hardware = cluster_hardware(a_cluster(node_groups=groups))
+    kinds = (1, 1, 0, 0, 1, 1)
+    assert boundary_places(hardware, kinds, stage=4, other=5) == ((1, 0),)
+    assert boundary_places(hardware, kinds, stage=5, other=0) == ((1, 1),)

@@ -55,6 +55,7 @@ REASONS = {
     "limits.solver_seconds": _SEARCHED,
     "limits.accepted_gap_ratio": _SEARCHED,
     "limits.simplicity_ratio": _SEARCHED,
+    "limits.device_returns": _SEARCHED,
 }
 
 MODELS: tuple[tuple[str, dict[str, Any]], ...] = (

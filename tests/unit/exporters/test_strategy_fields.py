@@ -184,3 +184,16 @@ def test_a_lone_rank_with_several_zero_stages_has_the_one_that_its_offload_needs
     plan = plan_of(alone, model="llama-3-8b", cluster="1xh100-sxm5-80gb")
     (file,) = export(plan, "deepspeed").files
     assert json.loads(file.text)["zero_optimization"]["stage"] == 3
+
+
+def test_nodes_are_told_in_the_order_of_the_stages_on_them() -> None:
+    plan = plan_of(Strategy(pipeline_parallel_degree=4, data_parallel_shard_degree=2, zero_stage=1))
+    stages = [
+        stage.model_copy(update={"device_group": name})
+        for stage, name in zip(plan.strategy.stages or (), "abba", strict=True)
+    ]
+    strategy = plan.strategy.model_copy(update={"stages": tuple(stages)})
+    losses = export(plan.model_copy(update={"strategy": strategy}), "torchrun").losses
+    assert losses[-1].endswith(
+        "give ranks to nodes in the order a (1 stage), then b (2 stages), then a (1 stage)"
+    )

@@ -7,6 +7,8 @@ import pytest
 from planner.errors import InputError
 from planner.planning import estimate, estimates, plan, resolved_cluster, resolved_model
 from planner.proof.verify import verify
+from planner.requests.resolution import cluster_document
+from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import DegreeLimit, Job, Limits
 from planner.schema.plan import Estimate, Infeasible, Plan
 from planner.schema.strategy import Strategy
@@ -56,6 +58,28 @@ def test_the_best_plan_may_have_more_tensor_parallel_ranks_than_key_value_heads(
     assert isinstance(fewer, Plan)
     least = fewer.certificate.lower_bound_seconds
     assert found.prediction.step_seconds.p50 < 0.8 * least
+
+
+def test_the_best_plan_may_come_back_to_a_kind_of_device() -> None:
+    """A node of A10G between two of H100, which have room for embedding, head and logits."""
+    groups = (
+        NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=2, devices_per_node=8),
+        NodeGroup(name="a10g", device="a10g-24gb", node_count=1, devices_per_node=8),
+    )
+    cluster = cluster_document("mixed", Cluster(name="mixed", node_groups=groups))
+    job = a_job(global_batch_size=8)
+    usual = plan(LLAMA, cluster, job)
+    found = plan(LLAMA, cluster, job.model_copy(update={"limits": Limits(device_returns=1)}))
+    assert isinstance(usual, Plan)
+    assert isinstance(found, Plan)
+    assert "device_returns" in usual.certificate.not_searched[-1]
+    assert "device_returns" not in " ".join(found.certificate.not_searched)
+    stages = [stage.device_group for stage in found.strategy.stages or ()]
+    assert stages == ["h100", "a10g", "h100"]
+    assert found.prediction.step_seconds.p50 < 0.7 * usual.certificate.lower_bound_seconds
+    verify(found)
+    again = estimate(LLAMA, cluster, job, found.strategy)
+    assert again.prediction == found.prediction
 
 
 def test_llama_on_eight_h100_is_proven_optimal(planned):

@@ -377,14 +377,19 @@ def test_stages_of_a_mixed_cluster_have_one_size_and_one_kind_each() -> None:
     assert {row.device_order for row in rows} == {0, 1}
 
 
-def test_kinds_that_take_turns_more_than_once_are_named_where_stages_are_enough_for_it() -> None:
-    rule = "stages of one kind of device on both sides of another kind's, which no limit lifts"
-    long, short = {"pipeline_parallel_degree": 3}, {"pipeline_parallel_degree": 2}
-    assert rule in space_of(hardware=mixed(2, 1), global_batch_size=12, limits=long).not_searched
-    assert rule not in space_of(hardware=mixed(1, 1), limits=short).not_searched
-    assert (
-        rule not in space_of(hardware=nodes(1, 3), global_batch_size=12, limits=long).not_searched
+def test_returns_to_a_kind_are_named_where_there_could_be_some_and_searched_on_demand() -> None:
+    """Two nodes of H100 and one of A100 can stand in three orders, one node of each in two."""
+    rule = "more returns of the pipeline to a kind of device than limits.device_returns"
+    three = {"pipeline_parallel_degree": 3}
+    usual = space_of(hardware=mixed(2, 1), global_batch_size=12, limits=three)
+    assert rule in usual.not_searched
+    asked = space_of(
+        hardware=mixed(2, 1), global_batch_size=12, limits={**three, "device_returns": 1}
     )
+    assert rule not in asked.not_searched
+    assert {row.device_order for row in asked.rows} == {0, 1, 2}
+    assert rule not in space_of(hardware=mixed(1, 1)).not_searched
+    assert rule not in space_of(hardware=nodes(1, 3), global_batch_size=12).not_searched
 
 
 def test_three_kinds_come_in_six_orders() -> None:

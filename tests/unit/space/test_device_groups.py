@@ -62,15 +62,27 @@ def test_kinds_follow_one_another_in_any_order(groups: tuple[str | None, ...]) -
     assert said(on(*groups)) == []
 
 
-def test_stages_of_one_kind_stay_together() -> None:
-    assert said(on("new", "new", "old", "new", "new")) == [
+def test_stages_of_one_kind_stand_apart_on_whole_nodes() -> None:
+    """Of two devices a stage, two are a node's."""
+    assert said(on("new", "new", "old", "new", "new")) == []
+    apart = on("new", *["old"] * 2, *["new"] * 7, data_parallel_shard_degree=1)
+    problem = "stages of one kind of device follow one another or fill whole nodes"
+    assert said(apart) == [
         (
-            "stages.2.device_group: stages of one kind of device follow one another, 4 on new then "
-            "1 on old, so that stage 2 is on new; use new, or leave device_group out"
+            f"stages.1.device_group: {problem}, 8 on new then 2 on old, so that stage 1 is on new; "
+            "use new, or leave device_group out"
         ),
         (
-            "stages.4.device_group: stages of one kind of device follow one another, 4 on new then "
-            "1 on old, so that stage 4 is on old; use old, or leave device_group out"
+            f"stages.2.device_group: {problem}, 8 on new then 2 on old, so that stage 2 is on new; "
+            "use new, or leave device_group out"
+        ),
+        (
+            f"stages.8.device_group: {problem}, 8 on new then 2 on old, so that stage 8 is on old; "
+            "use old, or leave device_group out"
+        ),
+        (
+            f"stages.9.device_group: {problem}, 8 on new then 2 on old, so that stage 9 is on old; "
+            "use old, or leave device_group out"
         ),
     ]
 
