@@ -426,7 +426,8 @@ def _solve(state: State, index: int) -> None:
     if branching is None:
         _program(state, index)
         return
-    if turn % 2 and instance.cell_count <= TURN_CELLS:
+    most = 2 * TURN_CELLS if turn == 1 else TURN_CELLS  # larger ones have one turn
+    if turn % 2 and instance.cell_count <= most:
         outcome = _programmed(state, index, instance, units=TURN_UNITS * 2**turn)
         is_over = outcome.is_done
     else:
