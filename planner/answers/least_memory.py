@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.ilp.problem import Found, NotFound, Wanted
+from planner.ilp.problem import Found, NotFound
 from planner.requests.inquiry import Inquiry, solution
 from planner.requests.resolution import Request
 from planner.requests.variation import with_peak_cap
@@ -50,7 +50,7 @@ class _Descent:
     def try_cap(self, cap_bytes: float, *, share_ratio: float = _SHARE_RATIO) -> bool | None:
         """Return whether a plan keeps the cap, None where that was not settled in time."""
         answer = self.inquiry.search(
-            with_peak_cap(self.request, cap_bytes), wanted=Wanted.ANY, share_ratio=share_ratio
+            with_peak_cap(self.request, cap_bytes), is_any_welcome=True, share_ratio=share_ratio
         )
         if isinstance(answer, Found):
             self.found, self.peak_bytes = answer, solution(self.request, answer).peak_memory_bytes
@@ -71,7 +71,7 @@ def leanest(request: Request, *, inquiry: Inquiry) -> Leanest | NotFound:
         VerificationError: if a plan does not survive its own recomputation.
     """
     reserved = inquiry.seconds_left * _RESERVED_RATIO
-    first = inquiry.search(request, wanted=Wanted.ANY)
+    first = inquiry.search(request, is_any_welcome=True)
     if isinstance(first, NotFound):
         return first
     peak = solution(request, first).peak_memory_bytes

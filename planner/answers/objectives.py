@@ -18,7 +18,7 @@ from planner.answers.least_memory import leanest
 from planner.cost.adapters import needed_flop_per_token
 from planner.cost.arrangement import simulated_plan
 from planner.errors import InputError
-from planner.ilp.problem import Found, Group, Groups, NotFound, Wanted
+from planner.ilp.problem import Found, Group, Groups, NotFound
 from planner.proof.verify import RELATIVE_TOLERANCE, objective_value
 from planner.requests.inquiry import Inquiry, solution
 from planner.requests.resolution import Request, cluster_document
@@ -251,7 +251,7 @@ def _first_fitting(parts: Sequence[_Part], inquiry: Inquiry) -> _Part | None:
     """Return the first part on which a plan is found; parts proven to have none are closed."""
     for place, part in enumerate(parts):
         share = _FIRST_SHARE * _share(len(parts) - place)
-        answer = inquiry.search(part.request, wanted=Wanted.ANY, share_ratio=share)
+        answer = inquiry.search(part.request, is_any_welcome=True, share_ratio=share)
         if isinstance(answer, Found):
             part.found = answer
             part.bound_seconds = answer.certificate.lower_bound_seconds

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from planner.answers.finalists import best_plan
 from planner.cost.fitting import room
 from planner.hardware import profile_of
-from planner.ilp.problem import NotFound, Wanted
+from planner.ilp.problem import NotFound
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.planned import Planned
 from planner.requests.resolution import Request
@@ -85,7 +85,7 @@ def _solved(planned: Planned, larger: Request, inquiry: Inquiry) -> Solution | N
     """Return the best plan with more memory, `None` where none is better than the plan."""
     if planned.objective is Objective.MEMORY:
         leaner = with_peak_cap(larger, planned.value * (1.0 - _LESS_REACH))
-        answer = inquiry.search(leaner, wanted=Wanted.ANY)
+        answer = inquiry.search(leaner, is_any_welcome=True)
         if isinstance(answer, NotFound):
             return None if answer.proven else answer
     return best_plan(larger, inquiry=inquiry)

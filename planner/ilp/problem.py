@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from planner.cost.configuration import Configuration
@@ -65,13 +64,6 @@ class Groups:
     settle: Callable[[Group], float] | None = None
     enough_seconds: float = float("inf")
     known: tuple[object, ...] | None = None
-
-
-class Wanted(Enum):
-    """What a search is asked for: the fastest plan with a bound, or any plan without one."""
-
-    FASTEST = auto()
-    ANY = auto()
 
 
 class TooManyError(Exception):

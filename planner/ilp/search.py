@@ -4,12 +4,11 @@ Configurations wait under a lower bound of their step (`planner.ilp.frontier`). 
 always the next to be refined, and the search ends when it is no less than the best plan known:
 nothing left can beat it.
 
-Asking: whether a space has any plan, however slow.
-
-It is asked as well where a quarter of the time of a search for the fastest is over and no plan is
-known yet. How long a step takes does not matter then, and is not priced but for what may fit. Parts
-of the space are screened for memory one after another, and what may fit is looked into at once,
-though not for long: another may have a plan that is found sooner.
+If no plan is known after a quarter of the time limit, or any will do, the search proves nothing for
+a while and looks for any plan (`look_for_any`). How long a step takes does not matter then, and is
+not priced but for what may fit. Parts of the space are screened for memory one after another, and
+what may fit is looked into at once, though not for long: another may have a plan that is found
+sooner.
 
 Programs come last, for configurations with too many loads for branch and bound, whose cuts differ
 where ranks hold several parts, or whose best relaxed plan does not fit: while ranks are searched,
@@ -25,7 +24,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Floats
+from planner.cost.configuration import Booleans
 from planner.ilp.branch_and_bound import Branching, branching_of
 from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
@@ -35,11 +34,7 @@ from planner.ilp.frontier import Frontier, Queue, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import objective_bounds, reduction
-from planner.ilp.milp import (
-    Status,
-    Within,
-    optimise,
-)
+from planner.ilp.milp import Status, Within, optimise
 from planner.ilp.pricing import PricedSpace, alike
 from planner.ilp.problem import (
     ONE_GROUP,
@@ -49,7 +44,6 @@ from planner.ilp.problem import (
     Outcome,
     Problem,
     SearchResult,
-    Wanted,
 )
 from planner.ilp.settings import (
     CUTOFF_EASING,
@@ -112,7 +106,7 @@ def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[i
             frontier.stages[index] = Stage.BOUNDED
             frontier.close(index, float("inf"))
             continue
-        if place % INSTANCES_KEPT == 0:
+        if not state.pricing.is_at_hand(index):
             state.pricing.prepare(ordered[place : place + INSTANCES_KEPT])
         if not look(state, index, state.effort(TURN_UNITS)):
             unsettled.append(index)
@@ -130,15 +124,16 @@ def search(
     problem: Problem,
     *,
     on_progress: ProgressCallback | None = None,
-    wanted: Wanted = Wanted.FASTEST,
+    is_any_welcome: bool = False,
     cutoff_seconds: float | None = None,
     groups: Groups = ONE_GROUP,
 ) -> SearchResult:
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
-    The same request gives the same answer, but for what a time limit cuts short. Whoever takes any
-    plan gets the first, without a bound. With `cutoff_seconds`, slower plans do not count. The best
-    of each of `groups` is asked for.
+    The same request gives the same answer, but for what a time limit cuts short, and for which of
+    tied plans it is where a quarter of the limit is over. Whoever takes any plan gets the first,
+    without a bound. With `cutoff_seconds`, slower plans do not count. The best of each of `groups`
+    is asked for.
 
     Raises:
         SolverError: if the solver fails.
@@ -150,12 +145,13 @@ def search(
     if not len(configurations):
         return NotFound(configurations_total=0, refused=refused, shortfalls=(), proven=True)
     cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
-    is_any_welcome = wanted is Wanted.ANY
     state = State(
         problem=problem,
         space=space,
         frontier=Frontier(
-            keys=_first_keys(space, wanted, groups, deadline=deadline),
+            keys=np.zeros(len(configurations))
+            if is_any_welcome
+            else np.where(_is_known(space, groups), np.inf, space.bounds(deadline)),
             groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=groups.count,
@@ -201,13 +197,6 @@ def _offer_any(state: State) -> None:
         found = heuristic_assignment(instance)
         if found is not None:
             offer(state, index, instance, found[1])
-
-
-def _first_keys(space: PricedSpace, wanted: Wanted, groups: Groups, *, deadline: float) -> Floats:
-    """Return bounds of all steps, 0 where these are no use, inf of the group that is known."""
-    if wanted is Wanted.ANY:
-        return np.zeros(len(space.configurations))
-    return np.where(_is_known(space, groups), np.inf, space.bounds(deadline))
 
 
 def _is_known(space: PricedSpace, groups: Groups) -> Booleans:
@@ -257,9 +246,9 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
 
 
 def _next(state: State) -> tuple[float, int] | None:
-    """Return the least key with its configuration: one that waits where others need not be known.
+    """Return the least key with its configuration, None where nothing matters any more.
 
-    None where nothing matters any more.
+    Programs wait until nothing else is left, or all else is beyond what has to be known.
     """
     frontier = state.frontier
     least = frontier.pop()
@@ -296,7 +285,7 @@ def _refine_one(state: State, index: int) -> None:
     """Take a configuration one stage further."""
     stage = state.frontier.stages[index]
     if stage == Stage.QUICK:
-        _dive(state, _screen(state, index))
+        _bound_the_least(state, _screen(state, index))
     elif stage == Stage.SCREENED:
         _bound(state, index)
     else:
@@ -335,8 +324,8 @@ def _screened_at_once(state: State) -> int:
     return min(SCREENED_AT_ONCE << state.screens, ROWS_AT_ONCE)
 
 
-def _dive(state: State, screened: Sequence[int]) -> None:
-    """Bound the least of what was just screened, if that is less than all dived to before.
+def _bound_the_least(state: State, screened: Sequence[int]) -> None:
+    """Bound the least of what was just screened, if it is less than all that were bounded so.
 
     The order of bounds would come to it when nothing below it is left to screen, and all that is
     screened until then would be so without a limit.
@@ -408,8 +397,8 @@ def _bound(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Give a configuration a turn: of branching on its ranks and of its program by turns.
 
-    Each has twice the effort of the one before. Where no plan is known to be better than, any plan
-    is looked for first. A configuration that cannot be branched on, or no further, waits until all
+    Each has twice the effort of the one before. Where there is no limit yet, any plan is looked for
+    first. A configuration that cannot be branched on, or no further, waits until all
     others are looked into, as a program of its size takes longer than all other turns, and is
     branched on after all if the limit has become lower by then.
     """

@@ -25,7 +25,6 @@ from planner.ilp.problem import (
     Groups,
     NotFound,
     Problem,
-    Wanted,
 )
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
@@ -264,14 +263,14 @@ class Inquiry:
         """Return whether a strategy was found that fits."""
         if states_exceed_memory(request):
             return False
-        return isinstance(self.search(request, wanted=Wanted.ANY), Found)
+        return isinstance(self.search(request, is_any_welcome=True), Found)
 
     def search(
         self,
         request: Request,
         *,
         cutoff_seconds: float | None = None,
-        wanted: Wanted = Wanted.FASTEST,
+        is_any_welcome: bool = False,
         groups: Groups = ONE_GROUP,
         share_ratio: float | None = None,
     ) -> Found | NotFound:
@@ -295,14 +294,14 @@ class Inquiry:
             lambda limits, cutoff: search(
                 self._problem(request, limits),
                 on_progress=self.on_progress,
-                wanted=wanted,
+                is_any_welcome=is_any_welcome,
                 cutoff_seconds=cutoff,
                 groups=groups,
             ),
             seconds=allowed_seconds,
             cutoff_seconds=cutoff_seconds,
             group_count=groups.count,
-            is_any_welcome=wanted is Wanted.ANY,
+            is_any_welcome=is_any_welcome,
         )
 
     def simplest(

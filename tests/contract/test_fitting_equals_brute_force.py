@@ -12,7 +12,7 @@ import pytest
 from planner.cost.step import predict
 from planner.ilp.feasibility import fitted, rooms_of
 from planner.ilp.instance import Instance, evaluate, fits
-from planner.ilp.problem import Effort, Found, NotFound, Wanted
+from planner.ilp.problem import Effort, Found, NotFound
 from planner.ilp.search import search
 from planner.ilp.stage_loads import with_pinned
 from planner.space.legality import breaches
@@ -114,7 +114,7 @@ def test_a_job_has_a_plan_if_any_of_its_configurations_has(first, limits, least_
             best_plan(instance, keeping=job.keeping(index)) is not None
             for index, instance in job.instances()
         )
-        answer = search(job.problem, wanted=Wanted.ANY)
+        answer = search(job.problem, is_any_welcome=True)
         if isinstance(answer, Found):
             problem = job.problem
             assert has_plan, f"job {seed}"

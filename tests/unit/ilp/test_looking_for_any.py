@@ -17,6 +17,7 @@ class Bounds:
         self.values = values
         self.leaner = leaner
         self.asked = []
+        self.prepared = []
 
     def memory_bounds(self, indices, *, with_fills):
         """The bounds of some, without fills."""
@@ -28,8 +29,13 @@ class Bounds:
         """The one that holds no more than another, itself where nothing is said."""
         return {i: self.leaner.get(i, i) for i in indices}
 
+    def is_at_hand(self, index):
+        """Whether it was priced."""
+        return any(index in block for block in self.prepared)
+
     def prepare(self, indices):
-        """Nothing has a price here."""
+        """Take note of what is priced together."""
+        self.prepared.append(list(indices))
 
 
 class Search:
@@ -83,6 +89,14 @@ def test_what_holds_no_less_than_one_without_a_plan_is_not_looked_into():
     assert search.looked_into == [2, 3]
     assert search.frontier.keys.tolist() == [float("inf")] * 4
     assert search.frontier.pop() is None
+
+
+def test_what_is_looked_into_is_priced_together_though_one_before_it_need_not_be():
+    """96 at once: the 97th in order has no plan as the first has none, and others are left."""
+    leaner = {96: 0} | dict.fromkeys(range(97, 150), 1)
+    search = ask(Search(list(map(float, range(150))), leaner=leaner), slow=set(range(1, 150)))
+    assert search.looked_into[:149] == [*range(96), *range(97, 150)]
+    assert search.pricing.prepared == [list(range(96)), list(range(97, 150))]
 
 
 def test_what_holds_no_less_is_looked_into_where_nothing_is_known_of_the_leanest():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.ilp.problem import NotFound, Wanted
+from planner.ilp.problem import NotFound
 from planner.planning import estimate
 from planner.requests.inquiry import Inquiry
 from planner.requests.least_states import least_state_bytes, states_exceed_memory
@@ -82,7 +82,7 @@ def test_states_exceed_memory_where_devices_and_hosts_hold_less(cluster, optimiz
     request = a_request(cluster=cluster, optimizer=optimizer)
     assert states_exceed_memory(request) is exceeds
     if exceeds:
-        found = Inquiry.within(60.0).search(request, wanted=Wanted.ANY)
+        found = Inquiry.within(60.0).search(request, is_any_welcome=True)
         assert isinstance(found, NotFound)
         assert found.proven
 
