@@ -134,8 +134,9 @@ class Instance:
 
     @property
     def cell_count(self) -> int:
-        """Return the choices of all kinds on all ranks together."""
-        return self.stage_count * sum(len(kind.choice) for kind in self.kinds)
+        """Return the choices of all ranks and the runs of all virtual stages together."""
+        choices = sum(len(kind.choice) for kind in self.kinds)
+        return self.stage_count * choices + len(self.holders) * len(self.chain)
 
     @cached_property
     def block_kinds(self) -> Integers:

@@ -10,11 +10,11 @@ not priced but for what may fit. Parts of the space are screened for memory one 
 what may fit is looked into at once, though not for long: another may have a plan that is found
 sooner.
 
-Programs come last, for configurations with too many loads for branch and bound, whose cuts differ
-where ranks hold several parts, or whose best relaxed plan does not fit: while ranks are searched,
-their virtual stages count as if they held alike. Programs count them by themselves, in turns that
-grow. What a program's plan does not reach either is left open (`Queue.OPEN`), with its key as a
-bound.
+Small programs take turns with branch and bound (`_solve`). Others come last, for configurations
+with too many loads for branch and bound, whose cuts differ where ranks hold several parts, or whose
+best relaxed plan does not fit: while ranks are searched, their virtual stages count as if they held
+alike. Programs that come last count them by themselves. What a program's plan does not reach either
+is left open (`Queue.OPEN`), with its key as a bound.
 """
 
 from __future__ import annotations
@@ -395,12 +395,12 @@ def _bound(state: State, index: int) -> None:
 
 
 def _solve(state: State, index: int) -> None:
-    """Give a configuration a turn: of branching on its ranks and of its program by turns.
+    """Give a configuration a turn: of branch and bound, or every other time of a small program.
 
     Each has twice the effort of the one before. Where there is no limit yet, any plan is looked for
-    first. A configuration that cannot be branched on, or no further, waits until all
-    others are looked into, as a program of its size takes longer than all other turns, and is
-    branched on after all if the limit has become lower by then.
+    first. A configuration that cannot be branched on, or no further, waits until all others are
+    looked into, as its program takes longer than all other turns, and is branched on after all if
+    the limit has become lower by then.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1

@@ -50,13 +50,13 @@ TURN_UNITS = 250_000.0
 """Work of a configuration's first turn, each further one of which has twice as much, and of the
 patterns of one set of plans."""
 TURN_CELLS = 500
-"""Choices of all ranks together, up to which a program has turns beside branch and bound: for
-larger ones HiGHS may take seconds for the first relaxation, in which nothing stops it."""
+"""Choices of all ranks, and runs of all virtual stages, up to which a program has turns beside
+branch and bound: of larger ones HiGHS may take seconds for the first relaxation."""
 UNITS_PER_CELL_LOOK = 3.0
-"""Work of a program by these choices and by how often HiGHS asks whether to stop, at each node and
+"""Work of a program by these and by how often HiGHS asks whether to stop, at each node and
 each round of cuts: 1 to 20 on two EPYC cores."""
 FITTING_UNITS = 1_000_000.0
-"""Work of looking for any plan, and the most of a turn."""
+"""Work of looking for any plan, and of the first turn of a program that comes last."""
 TOLD_SHARE_RATIO = 0.25
 """Of a search's time, after which the best plan is told of, though it is not proven to be. Where
 none is known, any plan is looked for then."""
