@@ -2,10 +2,10 @@
 
 Searches compare closed forms, for which they have bounds. A simulated step may be longer, most of
 all under the interleaved schedule. Where that of the fastest plan is, the best plan of every other
-schedule is simulated as well, and of every kind (degrees and schedule) whose closed form says that
-it may be faster. The fastest of these is taken. A simpler plan keeps to the tolerance by its
-simulated step. So it is with every plan that is shown or compared: of a frontier, of a size, of
-fixed degrees.
+schedule is simulated as well; where the bound leaves room for a faster one, so is that of every
+kind (degrees and schedule) whose closed form says that it may be. The fastest of these is taken. A
+simpler plan keeps to the tolerance by its simulated step. So it is with every plan that is shown or
+compared: of a frontier, of a size, of fixed degrees.
 """
 
 from __future__ import annotations
