@@ -236,7 +236,8 @@ class LayerSets:
         self._added = np.concatenate([change.T, is_own], axis=1)
         first = numbers[:, base[kinds]] @ own.held[kinds].astype(np.float64)
         self.rows = np.concatenate([first, np.zeros(len(kinds))])[None, :]
-        self.layers = np.zeros((1, len(self.others)), dtype=np.int64)
+        narrow = np.min_scalar_type(int(own.held.max()))  # there are many sets of many others
+        self.layers = np.zeros((1, len(self.others)), dtype=narrow)
         taken = own.taken[binding]
         least = [taken[:, every[own.kind[every] == kind]].min(axis=1) for kind in kinds.tolist()]
         self._falls = taken[:, base[kinds]].T - np.array(least).reshape(len(kinds), len(binding))
@@ -249,7 +250,7 @@ class LayerSets:
         if len(own.needed) and not set(own.needed.tolist()) & {*own.bases.values(), *light}:
             places = np.flatnonzero(np.isin(self.others, own.needed))
             self.rows = self.rows + self._added[places]
-            self.layers = np.eye(len(self.others), dtype=np.int64)[places]
+            self.layers = np.eye(len(self.others), dtype=narrow)[places]
 
     def extend(self, place: int) -> None:
         """Add the sets that have layers of one more choice as well, in any number that may do."""
@@ -265,7 +266,7 @@ class LayerSets:
         rows = self.rows.take(before, axis=0) + number[:, None] * added
         kept = self.may_do(rows, place + 1).nonzero()[0]
         layers = self.layers[before[kept]]
-        layers[:, place] += number[kept]
+        layers[:, place] += number[kept].astype(layers.dtype)
         self.rows = np.concatenate([self.rows, rows[kept]])
         self.layers = np.concatenate([self.layers, layers])
 

@@ -45,7 +45,7 @@ def branched(
         for reason in one.refused:
             refused[reason] += int(count)
     sizes = np.array([len(one.rows) for one in listed], dtype=np.int64)
-    flat = np.array([row for one in listed for row in one.rows], dtype=np.int64)
+    flat = np.array([row for one in listed for row in one.rows], dtype=np.int32)
     flat = flat.reshape(-1, len(names))
     repeats = sizes[kinds]
     source = np.repeat(np.arange(row_count), repeats)

@@ -41,7 +41,7 @@ class Mesh:
 class MeshRequest:
     """What is asked for; `refused` counts what is left out, by rule.
 
-    In a space `is_wide` no rule leaves any out. What `obstacles` speak against context
+    Only the rules that are `held` leave any out. What `obstacles` speak against context
     parallelism is the same for all stages with a tensor degree, and is found once.
     """
 
@@ -49,7 +49,7 @@ class MeshRequest:
     hardware: ClusterHardware
     job: Job
     refused: Counter[Refusal]
-    is_wide: bool
+    held: frozenset[Rule]
     obstacles: dict[tuple[ContextParallelKind, int, int], str | None] = field(default_factory=dict)
 
     def context_obstacle(
@@ -112,7 +112,9 @@ def _stage_meshes(tensor: int, pipeline: int, ranks: int, asked: MeshRequest) ->
 def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
     limits, degrees = asked.job.limits, divisors(common)
     near = tuple(
-        d for d in degrees if asked.is_wide or searches_tensor_degree(d, asked.hardware, limits)
+        d
+        for d in degrees
+        if Rule.TENSOR not in asked.held or searches_tensor_degree(d, asked.hardware, limits)
     )
     obstacles = {d: tensor_parallel_obstacles(asked.graph, d, asked.job) for d in near}
     for degree in degrees:
@@ -138,7 +140,9 @@ def _context_options(
             asked.refused[Outside("context_parallel_degree", degree)] += 1
         elif degree == 1:
             yield 1, ContextParallelKind.RING
-        elif allowed and not (asked.is_wide or searches_context_degree(degree, length, limits)):
+        elif allowed and not (
+            Rule.CONTEXT not in asked.held or searches_context_degree(degree, length, limits)
+        ):
             asked.refused[Rule.CONTEXT] += 1
         else:  # where the limit leaves it out, what speaks against every kind is all that is said
             yield from _context_kinds(degree, tensor, asked)
@@ -173,7 +177,7 @@ def _shard_degrees(data: int, stride: int, asked: MeshRequest) -> Iterator[int]:
     for degree in divisors(data):
         if degree == 1 and degree not in near:
             continue
-        if not asked.is_wide and degree not in near:
+        if Rule.SHARDS in asked.held and degree not in near:
             asked.refused[Rule.SHARDS] += 1
         elif not limits.data_parallel_shard_degree.allows(degree):
             asked.refused[Outside("data_parallel_shard_degree", degree)] += 1

@@ -84,7 +84,13 @@ def is_left_out(row: Configuration, *, node: int) -> bool:
     shard, data = row.data_parallel_shard_degree, row.data_parallel_replicate_degree
     data *= shard
     fills = shard == data or (shard > 1 and shard * tensor * context == node)
-    return tensor > node or (context > 1 and LENGTH // context < 2048) or not fills
+    return is_far_or_short(row, node=node) or not fills
+
+
+def is_far_or_short(row: Configuration, *, node: int) -> bool:
+    """Whether TP leaves the node or CP makes short parts, as in no large space."""
+    tensor, context = row.tensor_parallel_degree, row.context_parallel_degree
+    return tensor > node or (context > 1 and LENGTH // context < 2048)
 
 
 def is_meant_by_another(row: Configuration) -> bool:
@@ -113,12 +119,13 @@ def test_the_space_is_all_that_is_legal_and_a_large_one_but_for_the_rules(
         if not is_meant_by_another(row) and is_legal(row, graph, hardware, job)
     }
     near = {row for row in legal if not is_left_out(row, node=devices_per_node)}
-    for expected, wide_most in ((legal, 10**6), (near, 0)):
+    sharded = {row for row in legal if not is_far_or_short(row, node=devices_per_node)}
+    for expected, wide_most in ((legal, 10**6), (sharded, len(sharded)), (near, 0)):
         space = enumerate_configurations(graph, hardware, job, wide_most=wide_most)
         rows = tuple(space.rows)
         assert len(set(rows)) == len(rows)
         assert set(rows) == expected
-    assert len(legal) >= len(near) > 5
+    assert len(legal) >= len(sharded) >= len(near) > 5
 
 
 def a_long_job(**changes: Any) -> Job:
