@@ -105,7 +105,7 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
 def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     is_last = request.job.resolved.limits.simplicity_ratio <= 0.0
     share = inquiry.share_ratio * (1.0 if is_last else _SEARCHED_FIRST)
-    groups = Groups(settle=partial(enough_seconds, request))
+    groups = Groups(settle=partial(enough_seconds, request), leaves_programs=True)
     found = inquiry.search(request, share_ratio=share, groups=groups)
     if isinstance(found, NotFound):
         return found

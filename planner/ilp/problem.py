@@ -56,7 +56,8 @@ class Groups:
     `settle` is called with each group's best plan once that is proven, and with the best of all
     once some of the time is over. It returns the step up to which the search has to be complete
     from then on, which is `enough_seconds` at first. The group that has `known` of what is named is
-    not searched.
+    not searched. What `leaves_programs` ends before programs that come last, once less than
+    everything has to be known.
     """
 
     count: int = 1
@@ -64,6 +65,7 @@ class Groups:
     settle: Callable[[Group], float] | None = None
     enough_seconds: float = float("inf")
     known: tuple[object, ...] | None = None
+    leaves_programs: bool = False
 
 
 class TooManyError(Exception):

@@ -278,6 +278,8 @@ def _settle(state: State, index: int, key: float) -> bool:
         if own not in state.settled and key < state.enough_seconds:
             group = state.settled[own] = group_of(state, best)
             state.enough_seconds = min(state.enough_seconds, settle(group))
+    if is_due and state.groups.leaves_programs and index in state.declined:
+        return bool(np.isfinite(state.enough_seconds))
     return min(key, frontier.least_key(Queue.LAST)) >= state.enough_seconds
 
 

@@ -18,7 +18,7 @@ from tests.unit.ilp.test_frontier import ANY, a_frontier
 STRATEGY = cast("Strategy", None)
 
 
-def a_state(frontier: Frontier, *, enough: float) -> State:
+def a_state(frontier: Frontier, *, enough: float, leaves_programs: bool = False) -> State:
     """Every plan that is told of is enough from `enough` on; of the job its time alone counts."""
     limits = SimpleNamespace(solver_seconds=3600.0, accepted_gap_ratio=0.0)
     problem = SimpleNamespace(job=SimpleNamespace(limits=limits))
@@ -27,7 +27,7 @@ def a_state(frontier: Frontier, *, enough: float) -> State:
         space=cast("PricedSpace", None),
         frontier=frontier,
         started=time.perf_counter(),
-        groups=Groups(settle=lambda _group: enough),
+        groups=Groups(settle=lambda _group: enough, leaves_programs=leaves_programs),
     )
 
 
@@ -44,3 +44,22 @@ def test_what_waits_for_a_program_has_to_be_known_as_well(
     frontier.take(0)
     frontier.take(2)
     assert search._settle(a_state(frontier, enough=4.52), 0, 4.8) is is_enough
+
+
+@pytest.mark.parametrize(
+    ("enough", "leaves_programs", "is_enough"),
+    [(4.52, True, True), (4.52, False, False), (float("inf"), True, False)],
+)
+def test_programs_are_left_to_the_search_for_other_kinds_if_there_will_be_one(
+    monkeypatch: pytest.MonkeyPatch, enough: float, leaves_programs: bool, is_enough: bool
+) -> None:
+    """A program is next, of 4.4 s at least, and a plan of 4.7 s is known."""
+    told = Group(strategy=STRATEGY, step_seconds=4.7)
+    monkeypatch.setattr(search, "group_of", lambda *_: told)
+    frontier = a_frontier(4.4, 4.7, groups=[0, 1])
+    frontier.offer(1, 4.7, ANY)
+    frontier.take(0)
+    frontier.take(1)
+    state = a_state(frontier, enough=enough, leaves_programs=leaves_programs)
+    state.declined[0] = 4.7
+    assert search._settle(state, 0, 4.4) is is_enough
