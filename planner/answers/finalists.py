@@ -19,7 +19,7 @@ from planner.cost.arrangement import arranged
 from planner.cost.price_list import configuration_of
 from planner.cost.step import predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.problem import DEGREES, Candidate, Found, Group, Groups, NotFound
+from planner.ilp.problem import DEGREES, Candidate, Enough, Found, Group, Groups, NotFound
 from planner.ilp.settings import RUNNERS_UP
 from planner.proof.verify import RELATIVE_TOLERANCE, differences_from_prediction, objective_value
 from planner.requests.inquiry import Inquiry, Solution, degrees_of
@@ -83,15 +83,15 @@ class _Race:
         accepted = self.request.job.resolved.limits.accepted_gap_ratio
         return self.fastest.step_seconds * (1.0 - accepted)
 
-    def enough_after(self, group: Group) -> float:
+    def enough_after(self, group: Group) -> Enough:
         """Simulate a plan; return from which closed form on none needs to be known from then on."""
         self.enter(group)
-        return self.enough_seconds
+        return Enough(self.enough_seconds)
 
-    def all_after(self, group: Group) -> float:
+    def all_after(self, group: Group) -> Enough:
         """Simulate a plan, after which all others need to be known still."""
         self.enter(group)
-        return float("inf")
+        return Enough(float("inf"))
 
     def enter(self, group: Group) -> None:
         """Simulate the best plan of a kind, the even one if there is one, and the better arranged.

@@ -18,7 +18,7 @@ from planner.answers.least_memory import leanest
 from planner.cost.adapters import needed_flop_per_token
 from planner.cost.arrangement import simulated_plan
 from planner.errors import InputError
-from planner.ilp.problem import Found, Group, Groups, NotFound
+from planner.ilp.problem import Enough, Found, Group, Groups, NotFound
 from planner.proof.verify import RELATIVE_TOLERANCE, objective_value
 from planner.requests.inquiry import Inquiry, solution
 from planner.requests.resolution import Request, cluster_document
@@ -105,7 +105,7 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
 def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     is_last = request.job.resolved.limits.simplicity_ratio <= 0.0
     share = inquiry.share_ratio * (1.0 if is_last else _SEARCHED_FIRST)
-    groups = Groups(settle=partial(enough_seconds, request), leaves_programs=True)
+    groups = Groups(settle=partial(enough_by_simulation, request))
     found = inquiry.search(request, share_ratio=share, groups=groups)
     if isinstance(found, NotFound):
         return found
@@ -113,16 +113,16 @@ def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     return _attained(request, found, objective_bound=bound)
 
 
-def enough_seconds(request: Request, best: Group) -> float:
-    """Return up to which step a search goes on, less far where a simulated step is longer.
+def enough_by_simulation(request: Request, best: Group) -> Enough:
+    """Return up to which step a search goes on: the simulated one, if that is the shorter one.
 
-    Once less is left to prove than by how much it is longer than the closed form, the time that is
-    left is for plans of other kinds.
+    Where it is longer than the closed form, the search goes on as long as more is left to prove
+    than by how much, and without the last programs: the rest of the time is for other kinds.
     """
     job, step = request.job.resolved, best.step_seconds
     _, priced = simulated_plan(request.workload, request.hardware, job, best.strategy)
     longer = priced.step_seconds.p50 - step
-    return step - longer if longer > 0.0 else _INFINITE
+    return Enough(step - abs(longer), leaves_programs=longer > 0.0)
 
 
 def _cheapest(request: Request, inquiry: Inquiry) -> Attained | NotFound:

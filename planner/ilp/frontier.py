@@ -255,6 +255,7 @@ class State:
     started: float
     groups: Groups = ONE_GROUP
     enough_seconds: float = float("inf")
+    leaves_programs: bool = False
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: set[int] = field(default_factory=set)

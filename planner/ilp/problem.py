@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.cost.configuration import Configuration
 from planner.hardware import ClusterHardware
@@ -49,6 +49,13 @@ DEGREES = (
 )
 
 
+class Enough(NamedTuple):
+    """Up to which step a search has to be complete, and whether it leaves the last programs."""
+
+    seconds: float
+    leaves_programs: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """How many plans are wanted, each the best of those that have the same in what is named.
@@ -56,16 +63,14 @@ class Groups:
     `settle` is called with each group's best plan once that is proven, and with the best of all
     once some of the time is over. It returns the step up to which the search has to be complete
     from then on, which is `enough_seconds` at first. The group that has `known` of what is named is
-    not searched. What `leaves_programs` ends before programs that come last, once less than
-    everything has to be known.
+    not searched.
     """
 
     count: int = 1
     by: tuple[str, ...] = DEGREES
-    settle: Callable[[Group], float] | None = None
+    settle: Callable[[Group], Enough] | None = None
     enough_seconds: float = float("inf")
     known: tuple[object, ...] | None = None
-    leaves_programs: bool = False
 
 
 class TooManyError(Exception):

@@ -277,9 +277,11 @@ def _settle(state: State, index: int, key: float) -> bool:
             break
         if own not in state.settled and key < state.enough_seconds:
             group = state.settled[own] = group_of(state, best)
-            state.enough_seconds = min(state.enough_seconds, settle(group))
-    if is_due and state.groups.leaves_programs and index in state.declined:
-        return bool(np.isfinite(state.enough_seconds))
+            enough = settle(group)
+            state.enough_seconds = min(state.enough_seconds, enough.seconds)
+            state.leaves_programs |= enough.leaves_programs
+    if state.leaves_programs and index in state.declined:
+        return True
     return min(key, frontier.least_key(Queue.LAST)) >= state.enough_seconds
 
 
@@ -417,8 +419,7 @@ def _solve(state: State, index: int) -> None:
     if branching is None:
         _program(state, index)
         return
-    most = 2 * TURN_CELLS if turn == 1 else TURN_CELLS  # larger ones have one turn
-    if turn % 2 and instance.cell_count <= most:
+    if turn % 2 and instance.cell_count <= TURN_CELLS * 2 ** (turn // 2):
         outcome = _programmed(state, index, instance, units=TURN_UNITS * 2**turn)
         is_over = outcome.is_done
     else:

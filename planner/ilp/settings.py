@@ -49,9 +49,10 @@ many are a sample of all configurations, where time is too short or nothing fits
 TURN_UNITS = 250_000.0
 """Work of a configuration's first turn, each further one of which has twice as much, and of the
 patterns of one set of plans."""
-TURN_CELLS = 500
-"""Choices of all ranks, and runs of all virtual stages, up to which a program has turns beside
-branch and bound: of larger ones HiGHS may take seconds for the first relaxation."""
+TURN_CELLS = 1000
+"""Choices of all ranks, and runs of all virtual stages, up to which a program has the first turn
+beside branch and bound, and twice as many at each further one: of larger ones HiGHS may take
+seconds for the first relaxation."""
 UNITS_PER_CELL_LOOK = 3.0
 """Work of a program by these and by how often HiGHS asks whether to stop, at each node and
 each round of cuts: 1 to 20 on two EPYC cores."""

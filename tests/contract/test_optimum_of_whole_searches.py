@@ -11,7 +11,7 @@ import pytest
 
 from planner.cost.step import predict
 from planner.ilp.frontier import Queue, State
-from planner.ilp.problem import Found, Group, Groups, NotFound, Problem
+from planner.ilp.problem import Enough, Found, Group, Groups, NotFound, Problem
 from planner.ilp.search import search
 from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
@@ -225,9 +225,9 @@ def test_groups_are_told_in_order_until_that_is_enough() -> None:
         told: list[float] = []
         enough = 0.5 * (expected[0][0] + expected[1][0])
 
-        def settle(group: Group, told: list[float] = told, enough: float = enough) -> float:
+        def settle(group: Group, told: list[float] = told, enough: float = enough) -> Enough:
             told.append(group.step_seconds)
-            return enough
+            return Enough(enough)
 
         found = search(one.problem, groups=Groups(count=3, settle=settle))
         assert isinstance(found, Found), f"job {one.seed}"
@@ -252,7 +252,7 @@ def test_a_search_that_is_ended_before_its_time_has_a_bound(
     monkeypatch.setattr(State, "is_past", lambda *_: True)
     open_count = 0
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
-        found = search(one.problem, groups=Groups(settle=lambda _group: 0.0))
+        found = search(one.problem, groups=Groups(settle=lambda _group: Enough(0.0)))
         assert isinstance(found, Found) == math.isfinite(one.least), f"job {one.seed}"
         if isinstance(found, Found):
             assert_is_a_plan(one.problem, found.strategy, found.step_seconds)

@@ -9,7 +9,7 @@ import pytest
 from planner.answers.capacity import size
 from planner.answers.finalists import best_plan
 from planner.answers.frontier import frontier
-from planner.answers.objectives import enough_seconds
+from planner.answers.objectives import enough_by_simulation
 from planner.answers.reasons import planned_of
 from planner.cost.step import predict_simulated
 from planner.ilp.problem import Found, Group
@@ -148,7 +148,7 @@ def test_each_schedule_is_simulated_however_many_kinds_of_one_come_first(
 
 
 def test_a_search_may_end_once_less_is_left_than_simulation_adds() -> None:
-    """Of a closed form of 2 s that takes 2.1 s, what is below 1.9 s is to be known; alone, all.
+    """Of a closed form of 2 s that takes 2.1 s, 1.9 s and less is to be known; alone, its step.
 
     Blocks may lie better among virtual stages than the search has them.
     """
@@ -156,14 +156,25 @@ def test_a_search_may_end_once_less_is_left_than_simulation_adds() -> None:
     added = simulated_seconds(request, first) - first.step_seconds
     best = Group(strategy=first.strategy, step_seconds=first.step_seconds)
     assert added > 0.01 * first.step_seconds
-    enough = enough_seconds(request, best)
-    assert first.step_seconds - added <= enough * (1.0 + 1e-9)
-    assert enough < first.step_seconds
+    enough = enough_by_simulation(request, best)
+    assert first.step_seconds - added <= enough.seconds * (1.0 + 1e-9)
+    assert enough.seconds < first.step_seconds
+    assert enough.leaves_programs
     alone = a_request(pipeline_parallel_degree=1)
     lone = Inquiry.within(60.0, share_ratio=1.0).ask(alone)
     assert isinstance(lone, Solution)
-    known = Group(strategy=lone.strategy, step_seconds=lone.step_seconds * (1.0 + 1e-12))
-    assert enough_seconds(alone, known) == float("inf")
+    known = Group(strategy=lone.strategy, step_seconds=lone.step_seconds)
+    assert enough_by_simulation(alone, known).seconds == pytest.approx(lone.step_seconds, rel=1e-9)
+
+
+def test_a_search_may_end_at_a_simulated_step_that_is_shorter_than_the_closed_form() -> None:
+    """No closed form is below it then, and programs are looked into up to there."""
+    request, first = a_request(), fastest_by_closed_form()
+    simulated = simulated_seconds(request, first)
+    slower = Group(strategy=first.strategy, step_seconds=1.5 * simulated)
+    enough = enough_by_simulation(request, slower)
+    assert 0.0 < enough.seconds <= simulated * (1.0 + 1e-9)
+    assert not enough.leaves_programs
 
 
 def test_the_certificate_has_closed_forms_beside_simulated_steps() -> None:

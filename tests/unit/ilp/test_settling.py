@@ -11,7 +11,7 @@ import pytest
 from planner.ilp import search
 from planner.ilp.frontier import Frontier, Queue, State
 from planner.ilp.pricing import PricedSpace
-from planner.ilp.problem import Group, Groups, Problem
+from planner.ilp.problem import Enough, Group, Groups, Problem
 from planner.schema.strategy import Strategy
 from tests.unit.ilp.test_frontier import ANY, a_frontier
 
@@ -27,7 +27,7 @@ def a_state(frontier: Frontier, *, enough: float, leaves_programs: bool = False)
         space=cast("PricedSpace", None),
         frontier=frontier,
         started=time.perf_counter(),
-        groups=Groups(settle=lambda _group: enough, leaves_programs=leaves_programs),
+        groups=Groups(settle=lambda _group: Enough(enough, leaves_programs)),
     )
 
 
@@ -48,7 +48,7 @@ def test_what_waits_for_a_program_has_to_be_known_as_well(
 
 @pytest.mark.parametrize(
     ("enough", "leaves_programs", "is_enough"),
-    [(4.52, True, True), (4.52, False, False), (float("inf"), True, False)],
+    [(4.52, True, True), (4.52, False, False), (4.3, False, True)],
 )
 def test_programs_are_left_to_the_search_for_other_kinds_if_there_will_be_one(
     monkeypatch: pytest.MonkeyPatch, enough: float, leaves_programs: bool, is_enough: bool
