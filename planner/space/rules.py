@@ -39,8 +39,8 @@ from planner.space.divisibility import divisors
 CONTEXT_TOKENS_LEAST = 2048
 MICRO_BATCH_SIZE_LIMIT = 64
 VIRTUAL_PIPELINE_DEGREE_LIMIT = 8
-# The most that leave the usual search done in a few seconds: of 37 random cases that had been cut
-# at 131,072, 17 had faster plans, by up to 10 %, and 4 took more than twice as long.
+# The most that leave the usual search done in a few seconds. Of 37 random cases that were cut with
+# all four rules at 131,072, 19 have faster plans, by up to 10 %; the median takes 3.2 s, 1.4 then.
 WIDE_SPACE_MOST = 2**18
 
 
