@@ -365,10 +365,11 @@ class Inquiry:
         )
         if self._asked is not request:
             self._asked, self._spaces = request, {}
-        timeless = limits.model_copy(update={"solver_seconds": 1.0})
-        if timeless not in self._spaces:
-            self._spaces[timeless] = PricedSpace(problem)
-        return replace(problem, space=self._spaces[timeless])
+        whole = limits.model_copy(update={"solver_seconds": job.limits.solver_seconds})
+        if whole not in self._spaces:
+            own = problem.job.model_copy(update={"limits": whole})
+            self._spaces[whole] = PricedSpace(replace(problem, job=own))
+        return replace(problem, space=self._spaces[whole])
 
     def simplified(self, answer: Solution, *, most_seconds: float = float("inf")) -> Solution:
         """Return the simplest plan within the job's tolerance of a request's fastest, simulated.

@@ -27,10 +27,10 @@ from planner.space.meshes import Mesh, MeshRequest, meshes
 from planner.space.refusals import Indivisible, Outside, Refusal, worded
 from planner.space.rules import (
     HELD_IN_TURN,
-    WIDE_SPACE_MOST,
     Rule,
     searches_expert_split,
     searches_micro_batch_size,
+    wide_space_most,
 )
 from planner.space.schedules import schedule_options, skips_checkpointing
 
@@ -85,24 +85,25 @@ class ConfigurationSpace:
 
 
 def enumerate_configurations(
-    graph: ModelGraph, hardware: ClusterHardware, job: Job, *, wide_most: int = WIDE_SPACE_MOST
+    graph: ModelGraph, hardware: ClusterHardware, job: Job, *, wide_most: int | None = None
 ) -> ConfigurationSpace:
     """Return every configuration of the searched space: all that are legal but for `space.rules`.
 
     Meshes first, then for each its batches, experts, sequence parallelism, schedules and orders of
-    the kinds of devices. It is the widest space of at most `wide_most` configurations, or else
-    the narrowest that has any.
+    the kinds of devices. It is the widest space of at most `wide_most` configurations, by default
+    as many as the limit of time allows, or else the narrowest that has any.
     """
+    most = wide_space_most(job.limits) if wide_most is None else wide_most
     few = _Enumeration(graph, hardware, job, held=HELD_IN_TURN[-1])
     narrow = few.columns()
     count = _row_count(narrow)
-    for held in HELD_IN_TURN[:-1] if count <= wide_most else ():
+    for held in HELD_IN_TURN[:-1] if count <= most else ():
         many = _Enumeration(graph, hardware, job, held=held)
         expected = count * len(many.meshes) / max(len(few.meshes), 1)
-        if count and expected > _EXPECTED_RATIO * wide_most:
+        if count and expected > _EXPECTED_RATIO * most:
             continue
         wide = many.columns()
-        if _row_count(wide) <= wide_most or not count:
+        if _row_count(wide) <= most or not count:
             return many.space(wide)
     return few.space(narrow)
 

@@ -1,8 +1,9 @@
 """Rules: what is legal and yet left out of the searched space, and why. All of it is here.
 
-A space of up to 262,144 configurations (`WIDE_SPACE_MOST`) has everything that is legal but for the
-last two of these. In a larger one there is left out, unless a limit of the job asks for it, the
-first four of these, or three of them if that is few enough (`HELD_IN_TURN`):
+A space of up to 262,144 configurations (`WIDE_SPACE_MOST`; half of it where the limit of time is
+below `WIDE_SPACE_SECONDS`) has everything that is legal but for the last two of these. In a larger
+one there is left out, unless a limit of the job asks for it, the first four of these, or three of
+them if that is few enough (`HELD_IN_TURN`):
 
 - tensor parallelism beyond the innermost network level: every layer waits for collectives of its
   activations, which have a tenth of the bandwidth there. Searched if the limit's least exceeds the
@@ -42,6 +43,8 @@ VIRTUAL_PIPELINE_DEGREE_LIMIT = 8
 # The most that leave the usual search done in a few seconds. Of 37 random cases that were cut with
 # all four rules at 131,072, 19 have faster plans, by up to 10 %; the median takes 3.2 s, 1.4 then.
 WIDE_SPACE_MOST = 2**18
+# In less there may be no bound at all: of eight such cases three had none after 2 s, one with half.
+WIDE_SPACE_SECONDS = 5.0
 
 
 class Rule(StrEnum):
@@ -66,6 +69,12 @@ HELD_IN_TURN = (frozenset[Rule](), _BY_SIZE - {Rule.SHARDS}, _BY_SIZE)
 """What rules hold in spaces from the widest to the narrowest."""
 
 ANY_DEGREE = DegreeLimit()
+
+
+def wide_space_most(limits: Limits) -> int:
+    """Return how many configurations a space may have in which no rule of large ones holds."""
+    is_short = limits.solver_seconds < WIDE_SPACE_SECONDS
+    return WIDE_SPACE_MOST // 2 if is_short else WIDE_SPACE_MOST
 
 
 def tensor_parallel_domain(hardware: ClusterHardware) -> int:

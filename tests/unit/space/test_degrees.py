@@ -429,6 +429,23 @@ def test_large_clusters_with_many_divisors_do_not_explode() -> None:
     assert 1_000 < len(space.rows) <= WIDE_SPACE_MOST
 
 
+def test_short_searches_have_smaller_spaces() -> None:
+    """All that is legal on 5,040 devices takes seconds; the plan of 1 s has no such space."""
+    graph = a_model(runs=(a_model().runs[0].model_copy(update={"block_count": 120}),))
+    counts = [
+        len(
+            space_of(
+                graph=graph,
+                hardware=nodes(630, 8),
+                global_batch_size=3_628_800,
+                limits={"solver_seconds": seconds},
+            ).rows
+        )
+        for seconds in (1.0, 60.0)
+    ]
+    assert counts[0] <= WIDE_SPACE_MOST // 2 < counts[1] <= WIDE_SPACE_MOST
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
