@@ -126,10 +126,14 @@ class Configurations:
         return np.where(interleaved, self.virtual_pipeline_degree, 1)
 
     @property
+    def is_pipelined(self) -> Booleans:
+        """Return whether there are several stages."""
+        return np.asarray(self.pipeline_parallel_degree > 1)
+
+    @property
     def forwards_first(self) -> Booleans:
         """Return whether a pipeline runs all forwards before the first backward."""
-        several = self.pipeline_parallel_degree > 1
-        return np.asarray(several & (self.pipeline_schedule == PipelineSchedule.GPIPE))
+        return np.asarray(self.is_pipelined & (self.pipeline_schedule == PipelineSchedule.GPIPE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

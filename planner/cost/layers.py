@@ -132,6 +132,32 @@ def layer_seconds(
     return _seconds(layer, role, kept, choices=choices, setting=setting, extras=extras)
 
 
+def unsynced_seconds(
+    layer: LayerWorkload, role: Role, *, choices: Choices, setting: Setting, extras: Extras
+) -> LayerSeconds:
+    """Return the seconds of one layer whose states are neither exchanged, moved nor updated.
+
+    The layer takes no less. Configurations are alike here whose micro-batches are
+    (`Setting.of_micro_batch`), and of which all or none have a pipeline.
+    """
+    held = local_states(layer, setting, extras)
+    compute, parallel, windows = _in_windows(layer, role, held, choices=choices, setting=setting)
+    zero = 0.0 * windows.forward
+    return LayerSeconds(
+        micro_batch_seconds=_micro_batch_seconds(
+            compute,
+            parallel,
+            windows=windows,
+            offload=OffloadSeconds(forward=zero, backward=zero, step_end=zero),
+            choices=choices,
+            exposed=ExposedSeconds(forward=zero, backward=zero),
+        ),
+        step_end_seconds=StepEndSeconds(
+            data_parallel_exposed=zero, offload_exposed=zero, optimizer=zero
+        ),
+    )
+
+
 def layer_bytes(
     layer: LayerWorkload, *, choices: Choices, setting: Setting, extras: Extras
 ) -> LayerBytes:
@@ -173,11 +199,7 @@ def _seconds(
     extras: Extras,
 ) -> LayerSeconds:
     held = local_states(layer, setting, extras)
-    compute, parallel = _of_micro_batch(layer, role, setting)
-    windows = windows_of(compute, choices, held, setting)
-    parallel = with_experts_hidden(
-        parallel, forward=windows.forward, backward=windows.backward, setting=setting
-    )
+    compute, parallel, windows = _in_windows(layer, role, held, choices=choices, setting=setting)
     offload = offload_seconds(
         held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
     )
@@ -199,6 +221,23 @@ def _seconds(
             setting=setting,
         ),
     )
+
+
+def _in_windows(
+    layer: LayerWorkload,
+    role: Role,
+    held: LocalParameters,
+    *,
+    choices: Choices,
+    setting: Setting,
+) -> tuple[ComputeSeconds, ModelParallelSeconds, Windows]:
+    """Return what a micro-batch takes, and the windows under which other exchanges hide."""
+    compute, parallel = _of_micro_batch(layer, role, setting)
+    windows = windows_of(compute, choices, held, setting)
+    hidden = with_experts_hidden(
+        parallel, forward=windows.forward, backward=windows.backward, setting=setting
+    )
+    return compute, hidden, windows
 
 
 def _of_micro_batch(

@@ -33,6 +33,7 @@ from planner.cost.layers import (
     layer_seconds,
     local_states,
     no_extras,
+    unsynced_seconds,
 )
 from planner.cost.learnt import learnt_by, points_of
 from planner.cost.model_parallel import Role
@@ -45,6 +46,18 @@ from planner.workload.layer import HeadWorkload, LayerWorkload, ModelWorkload
 # What InternEvo's runs of 7B on 256 to 1,024 ranks take beyond those on 8 is 2.0 to 2.7 ms a rank,
 # whether ranks share whole parameters or halves of them.
 _BROADCAST_SECONDS = 2.4e-3
+
+UNSYNCED_BY = (
+    "tensor_parallel_degree",
+    "sequence_parallel",
+    "is_pipelined",
+    "context_parallel_degree",
+    "context_parallel_kind",
+    "expert_parallel_degree",
+    "expert_tensor_parallel_degree",
+    "micro_batch_size",
+)
+"""Columns of configurations that decide what layers and boundaries take without syncing."""
 
 
 def cost_table(
@@ -80,15 +93,20 @@ def seconds_table(
     *,
     configurations: Configurations,
     choices: LayerChoices,
+    is_synced: bool = True,
 ) -> SecondsTable:
     """Return how long all layers take, and nothing of memory; the same numbers as a cost table's.
+
+    If not `is_synced`, layers take what they do in any case (`unsynced_seconds`), which is alike
+    for configurations alike in `UNSYNCED_BY`, but for learnt factors.
 
     Raises:
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
     factors = learnt_factors(workload, hardware, job, configurations)
-    layers = _scaled(_layers(workload, choices, priced, layer_seconds, is_held=False), factors)
+    price = layer_seconds if is_synced else unsynced_seconds
+    layers = _scaled(_layers(workload, choices, priced, price, is_held=False), factors)
     return SecondsTable(
         embedding=layers.embedding,
         blocks=layers.blocks,

@@ -125,27 +125,20 @@ SecondsOf = Callable[[Integers], tuple[Sequence[SpentSheet], Integers]]
 """Says how long things take in some rows: sheets of each kind of device, and the rows' in these."""
 
 
-def quick_bounds(
-    sheets: Sequence[SpentSheet], ranks: Ranks, *, zero_stage_count: int
-) -> tuple[Floats, Floats]:
-    """Return B1, B2 and B4 without memory, of rho T + U and of the fill, each [rows].
+def quick_bounds(sheets: Sequence[SpentSheet], ranks: Ranks) -> tuple[Floats, Floats]:
+    """Return B1, B2 and B4 without memory, of rho T and of the fill, each [rows].
 
-    The sheets' choices are `zero_stage_count` ZeRO stages with the least paces, and then as many
-    with the least ends, once for each way to keep the optimiser, which no pace depends on.
+    Layers may take longer than the sheets say, and the end of a step is left out.
     """
     totals = sheets[0].block_counts()
     layers = list(zip(*(sheet.layers for sheet in sheets), strict=True))
-    both = [
-        on_groups([least_omega(costs, ranks, zero_stage_count) for costs in each], ranks)[None]
-        for each in layers
-    ]
-    fill = [on_groups([least_fill(costs, ranks) for costs in each], ranks)[None] for each in layers]
+    paced = [on_groups([least_omega(costs, ranks) for costs in each], ranks) for each in layers]
+    fill = [on_groups([least_fill(costs, ranks) for costs in each], ranks) for each in layers]
     exchange = ranks.meets * _least_boundary(sheets, ranks)
-    own = ranks.repeats * ranks.pace_share * exchange + _step_end(sheets, ranks)
-    level = Pools.of_ranks(ranks, totals, both, own[None]).least_level()
-    return level, Pools.of_ranks(
-        ranks, totals, fill, (ranks.fill_share * exchange)[None]
-    ).least_sum()
+    own = ranks.repeats * ranks.pace_share * exchange
+    level = Pools.of_ranks(ranks, totals, [each[None] for each in paced], own[None])
+    filled = [each[None] for each in fill], (ranks.fill_share * exchange)[None]
+    return level.least_level(), Pools.of_ranks(ranks, totals, *filled).least_sum()
 
 
 def memory_bounds(

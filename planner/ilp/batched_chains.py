@@ -26,7 +26,7 @@ P4. Sum: by duality, for any alpha and beta >= 0 with alpha_k + beta_g <= price[
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,28 +148,23 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
     return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
 
 
-def least_omega(costs: Spent, ranks: Ranks, zero_stage_count: int) -> Floats:
-    """Return the least repeats x pace + end of a layer under the quick bounds' choices, [rows].
-
-    Paces are the least of each ZeRO stage, and so are ends, which come behind them
-    (`planner.ilp.pricing`, `_by_stage`).
-    """
-    ends = costs.end[zero_stage_count:]
-    least = ends.reshape(-1, zero_stage_count, ends.shape[1]).min(axis=0)
-    own = ranks.table_rows
-    paces = costs.pace[:zero_stage_count].take(own, axis=1)
-    return np.asarray((ranks.repeats * paces + least.take(own, axis=1)).min(axis=0))
+def least_omega(costs: Spent, ranks: Ranks) -> Floats:
+    """Return the least repeats x pace of a layer, [rows]."""
+    return np.asarray(ranks.repeats * costs.pace.min(axis=0)[ranks.table_rows])
 
 
 def least_fill(costs: Spent, ranks: Ranks) -> Floats:
-    """Return the least seconds of fill and drain of a layer, [rows].
+    """Return the least seconds of fill and drain of a layer that may take longer, [rows].
 
-    Where forward and gradients weigh alike, the total is all that matters.
+    Where forward and gradients weigh alike, the total is all that matters. Forms are left out that
+    fall with the seconds of forward or of the inputs' gradients; those of the weights' stay.
     """
     least: Floats = ranks.forms[0, 0] * costs.pace.min(axis=0)[ranks.table_rows]
     rows = np.flatnonzero(~weighs_alike(ranks))
     if len(rows):
-        least[rows] = _fill(costs, of_rows(ranks, rows)).min(axis=0)
+        some = of_rows(ranks, rows)
+        rises = (some.forms[:, :2] >= 0.0).all(axis=1, keepdims=True)
+        least[rows] = _fill(costs, replace(some, forms=some.forms * rises)).min(axis=0)
     return least
 
 

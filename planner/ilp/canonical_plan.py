@@ -10,6 +10,7 @@ was found is taken.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,15 +28,19 @@ def tidied(
     assignment: Assignment,
     *,
     choices: tuple[Sequence[Choice], Sequence[Choice]],
+    deadline: float = float("inf"),
 ) -> Assignment:
     """Return the simplest assignment with the same step.
 
-    `choices` are those of blocks and of edges that the kinds' `choice` points into.
+    `choices` are those of blocks and of edges that the kinds' `choice` points into. Ranks that the
+    deadline (of `time.perf_counter`) leaves no time for stay as they are.
     """
     evaluation = evaluate(instance, assignment)
     burdens = np.concatenate(_burdens(instance, choices))
     simplest = [
         _simplest(instance, assignment, evaluation, burdens=burdens, rank=rank)
+        if time.perf_counter() <= deadline
+        else np.concatenate([own[rank] for own in assignment.counts])
         for rank in range(instance.stage_count)
     ]
     starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]

@@ -25,6 +25,7 @@ from planner.ilp.settings import (
     RUNNERS_UP,
     SCREENED_AT_ONCE,
     SHORTFALLS,
+    TIDIED_SHARE_RATIO,
 )
 from planner.schema.bound_record import BoundEngine
 from planner.schema.plan import Certificate
@@ -98,7 +99,12 @@ def _even(state: State, best: Best, instance: Instance) -> Strategy | None:
 
 def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
     """Return the simplest assignment with the same step that is found."""
-    simplest = tidied(instance, best.assignment, choices=(state.space.choices, state.space.edges))
+    simplest = tidied(
+        instance,
+        best.assignment,
+        choices=(state.space.choices, state.space.edges),
+        deadline=state.deadline + TIDIED_SHARE_RATIO * state.problem.job.limits.solver_seconds,
+    )
     if instance.least_blocks > 1:
         # tidying knows virtual stages by their bounds: what they cost is said by their price alone
         priced = repriced(state, best.index, instance, simplest)

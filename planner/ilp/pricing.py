@@ -3,8 +3,9 @@
 Configurations that differ by the order of devices alone have one row in the tables, and so do those
 of most schedules: what a layer costs depends on these only in whether all forwards come first, and
 in how many virtual stages of a rank take turns. The latter is of no account to what layers hold, so
-that bytes have fewer rows than seconds. What the schedule makes of the ranks is in turn the same
-for all configurations with the same pipeline and micro-batches.
+that bytes have fewer rows than seconds. Quick bounds leave out what ranks exchange of parameters
+and gradients, and have fewer still. What the schedule makes of the ranks is in turn the same for
+all configurations with the same pipeline and micro-batches.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,8 +31,9 @@ from planner.cost.configuration import (
     LayerChoices,
     combinations,
 )
+from planner.cost.learnt import learnt_by
 from planner.cost.price_list import PriceList
-from planner.cost.table import bytes_table, cost_table, seconds_table
+from planner.cost.table import UNSYNCED_BY, bytes_table, cost_table, seconds_table
 from planner.ilp.batched_bounds import memory_bounds, quick_bounds
 from planner.ilp.batched_chains import picked, ranks_of
 from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, Sheet, SpentSheet
@@ -50,7 +52,6 @@ from planner.ilp.settings import FEW_KEPT, INSTANCES_KEPT, RANK_GROUPS, ROWS_AT_
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
-    Offload,
     PipelineSchedule,
     Strategy,
 )
@@ -101,6 +102,14 @@ class _EachKind:
         """Return the seconds of some configurations on each kind of device."""
         return tuple(map(SpentSheet.of, self._tables(seconds_table, members, choices)))
 
+    def unsynced(self, members: Integers, choices: LayerChoices) -> tuple[SpentSheet, ...]:
+        """Return the seconds that some configurations take in any case, without exchanging states.
+
+        Those are alike that differ by none of `UNSYNCED_BY`.
+        """
+        table = partial(seconds_table, is_synced=False)
+        return tuple(map(SpentSheet.of, self._tables(table, members, choices)))
+
     def held(self, members: Integers, choices: LayerChoices) -> tuple[HeldSheet, ...]:
         """Return the bytes of some configurations on each kind of device."""
         return tuple(map(HeldSheet.of, self._tables(bytes_table, members, choices)))
@@ -137,10 +146,12 @@ class Pricing:
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         kept = [c for c in choices if c.activation_checkpointing is ActivationCheckpointing.NONE]
         self._kept = replace(self._choices, blocks=Choices.of(kept)) if kept else None
-        self._plain = _plain_choices(choices, edges)
-        self._zero_stage_count = len({choice.zero_stage for choice in choices})
+        edge = _least_choices(edges)
+        self._least = LayerChoices(blocks=_least_choices(choices), embedding=edge, head=edge)
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
+        unsynced = UNSYNCED_BY if learnt_by(problem.job) is None else _PRICE
+        self._quick_first, self._quick_of = alike(configurations, unsynced)
         self._bytes_first, self._bytes_of = alike(configurations, _BYTES)
         self._shapes = shapes_of(
             (configurations.row(int(first)) for first in self._shape_first),
@@ -162,17 +173,18 @@ class Pricing:
     ) -> Floats:
         """Return lower bounds of the step without memory, [indices], or of all configurations.
 
-        They are 0 where the deadline (of `time.perf_counter`) is over before.
+        They are 0 where the deadline (of `time.perf_counter`) would be over, at the pace so far.
         """
         count = len(self._configurations)
         asked = np.arange(count) if indices is None else np.array(indices, dtype=np.int64)
-        by_price = asked if indices is None else asked[np.argsort(self._price_of[asked])]
-        bounds = np.full(count, np.inf)
+        by_price = asked[np.argsort(self._quick_of[asked], kind="stable")]
+        bounds, latest = np.full(count, np.inf), time.perf_counter()
         for start in range(0, len(by_price), ROWS_AT_ONCE):
+            before, latest = latest, time.perf_counter()
+            if 2.0 * latest - before > deadline:
+                bounds[by_price[start:]] = 0.0
+                break
             part = by_price[start : start + ROWS_AT_ONCE]
-            if time.perf_counter() > deadline:
-                bounds[part] = 0.0
-                continue
             level, self._fills[part] = self._quick_block(part)
             bounds[part] = level + self._fills[part]
         return bounds[asked]
@@ -317,10 +329,9 @@ class Pricing:
         return np.isin(self._configurations.pipeline_schedule[part], skipping)
 
     def _quick_block(self, part: Integers) -> tuple[Floats, Floats]:
-        prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        sheets = self._each_kind.spent(self._price_first[prices], self._plain)
-        ranks = picked(self._coarse, self._shape_of[part], rows)
-        return quick_bounds(sheets, ranks, zero_stage_count=self._zero_stage_count)
+        prices, rows = np.unique(self._quick_of[part], return_inverse=True)
+        sheets = self._each_kind.unsynced(self._quick_first[prices], self._least)
+        return quick_bounds(sheets, picked(self._coarse, self._shape_of[part], rows))
 
 
 class PricedSpace:
@@ -418,52 +429,12 @@ def _codes(values: NDArray[Any]) -> tuple[Integers, int]:
     return codes, len(names)
 
 
-def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:
-    """Return choices among which are the least paces, then those with the least ends.
+def _least_choices(choices: Sequence[Choice]) -> Choices:
+    """Return each ZeRO stage with the least checkpointing and no offload.
 
-    Offload of parameters and activations only adds transfers; forms of a V schedule's fill that
-    fall with seconds of backward are below others where backward is no shorter than forward. For a
-    ZeRO stage, a pace is least with the least checkpointing, as recompute adds more than it hides;
-    what is exposed at the end of a step is least with the most, as recompute hides it. No pace
-    depends on where the optimiser is, so that ends alone are asked for with each. All parts have
-    the same stages in one order.
+    No other choice of a stage takes less where states are not exchanged: recompute and transfers
+    only add to it.
     """
     order = list(ActivationCheckpointing)
-    kept = {order.index(choice.activation_checkpointing) for choice in choices}
-    blocks = Choices.of(_by_stage(_without_transfers(choices), order[min(kept)], order[max(kept)]))
-    none = ActivationCheckpointing.NONE
-    edge = Choices.of(_by_stage(_without_transfers(edges), none, none))
-    return LayerChoices(blocks=blocks, embedding=edge, head=edge)
-
-
-def _without_transfers(choices: Sequence[Choice]) -> Sequence[Choice]:
-    """Return the choices or, where all of them offload, such as bound them from below.
-
-    These move nothing, or the optimizer alone: what else is offloaded only adds to it.
-    """
-    if any(not choice.offload for choice in choices):
-        return choices
-    lighter = [replace(choice, offload=()) for choice in choices]
-    with_optimizer = [choice for choice in choices if Offload.OPTIMIZER in choice.offload]
-    return [*lighter, *(replace(each, offload=(Offload.OPTIMIZER,)) for each in with_optimizer)]
-
-
-def _by_stage(
-    choices: Sequence[Choice], least: ActivationCheckpointing, most: ActivationCheckpointing
-) -> list[Choice]:
-    """Return every ZeRO stage with the least and most checkpointing, then with offload as well.
-
-    `batched_chains.least_omega` counts on that order.
-
-    A stage that cannot offload where others can stands there as it is.
-    """
-    fast, lean, offloaded = (
-        {
-            choice.zero_stage: choice
-            for choice in sorted(choices, key=lambda choice: choice.zero_stage)
-            if choice.activation_checkpointing is kept and choice.offload == offload
-        }
-        for kept, offload in ((least, ()), (most, ()), (most, (Offload.OPTIMIZER,)))
-    )
-    last = (lean | offloaded) if offloaded else {}
-    return [*fast.values(), *lean.values(), *last.values()]
+    most_first = sorted(choices, key=lambda choice: -order.index(choice.activation_checkpointing))
+    return Choices.of([*{c.zero_stage: replace(c, offload=()) for c in most_first}.values()])

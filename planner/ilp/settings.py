@@ -61,6 +61,8 @@ FITTING_UNITS = 1_000_000.0
 TOLD_SHARE_RATIO = 0.25
 """Of a search's time, after which the best plan is told of, though it is not proven to be. Where
 none is known, any plan is looked for then."""
+TIDIED_SHARE_RATIO = 0.03
+"""Of a search's time, for which ranks are tidied behind its end: as much is left to the answer."""
 PROGRESS_SECONDS = 0.1
 """How often progress is told, on which no answer depends."""
 RUNNERS_UP = 4

@@ -560,7 +560,10 @@ class _TechniqueSearch:
         if found.step_seconds >= quest.limit_of(int(part.own[index]) + _counted(found.used)):
             return True
         canonical = tidied(
-            found.instance, found.assignment, choices=(part.space.choices, part.space.edges)
+            found.instance,
+            found.assignment,
+            choices=(part.space.choices, part.space.edges),
+            deadline=quest.effort.deadline,
         )
         tried: Iterable[Assignment] = (canonical, found.assignment)
         if found.instance.has_several_parts:

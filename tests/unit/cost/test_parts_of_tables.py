@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 
 from planner.cost.configuration import Choices, LayerChoices
-from planner.cost.table import bytes_table, cost_table, seconds_table
+from planner.cost.layer_costs import SecondsTable
+from planner.cost.table import UNSYNCED_BY, bytes_table, cost_table, seconds_table
+from planner.ilp.pricing import alike
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
 from tests.builders import a_job
+from tests.draws import drawn, of_drawn
+from tests.small_jobs import Priced, small_jobs
+
+ONE_OF = 3
+JOBS = drawn(range(300, 340), one_of=ONE_OF)
+ROUNDING = 1.0 + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,59 @@ def test_neither_part_depends_on_whether_the_other_is_asked_for(model: str, clus
     for own, both in zip(seconds.layers(), whole.layers(), strict=True):
         _assert_same(own.micro_batch_seconds, both.micro_batch_seconds)
         _assert_same(own.step_end_seconds, both.step_end_seconds)
+
+
+def test_no_layer_takes_less_than_without_syncing() -> None:
+    """Nor its forward; and some take more."""
+    more = 0
+    for seed, job in small_jobs(JOBS):
+        every = np.arange(len(job.space.configurations))
+        for synced, alone in zip(
+            seconds_of(job, every).layers(),
+            seconds_of(job, every, is_synced=False).layers(),
+            strict=True,
+        ):
+            own, least = synced.micro_batch_seconds, alone.micro_batch_seconds
+            assert (own.total() * ROUNDING >= least.total()).all(), f"job {seed}"
+            forward, shortest = (s.total() * s.forward_share for s in (own, least))
+            assert (forward * ROUNDING >= shortest).all(), f"job {seed}"
+            assert not alone.step_end_seconds.total().any()
+            more += int((own.total() > least.total()).sum())
+    assert more > of_drawn(3_000, one_of=ONE_OF)
+
+
+def test_configurations_are_alike_without_syncing_that_differ_by_what_is_synced() -> None:
+    several = 0
+    for seed, job in small_jobs(JOBS):
+        first, whose = alike(job.space.configurations, UNSYNCED_BY)
+        every = np.arange(len(job.space.configurations))
+        table = seconds_of(job, every, is_synced=False)
+        several += len(every) - len(first)
+        for layer in table.layers():
+            for field in fields(layer.micro_batch_seconds):
+                values = getattr(layer.micro_batch_seconds, field.name)
+                values = np.broadcast_to(values, (len(every), values.shape[1]))
+                np.testing.assert_allclose(
+                    values, values[first][whose], rtol=1e-12, err_msg=f"job {seed}"
+                )
+        boundary = table.fixed.boundary_seconds
+        np.testing.assert_allclose(boundary, boundary[first][whose], rtol=1e-12)
+    assert several > of_drawn(300, one_of=ONE_OF)
+
+
+def seconds_of(job: Priced, rows: np.ndarray, *, is_synced: bool = True) -> SecondsTable:
+    """How long all layers take in some of the job's configurations."""
+    own = job.problem.job
+    edges = Choices.of(edge_choices(own.limits, own.offload_to))
+    blocks = Choices.of(block_choices(own.limits, own.offload_to))
+    return seconds_table(
+        job.problem.workload,
+        job.problem.hardware.kinds[0],
+        own,
+        configurations=job.space.configurations.take(rows),
+        choices=LayerChoices(blocks=blocks, embedding=edges, head=edges),
+        is_synced=is_synced,
+    )
 
 
 def _assert_same(one: object, other: object) -> None:
