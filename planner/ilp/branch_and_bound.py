@@ -735,13 +735,10 @@ class Branching:
 
     def _is_settled(self, bounded: Bounded, limit: float) -> bool:
         """Return whether the best plan of a region below a limit is known, if there is one."""
-        effort = self._effort.part(TURN_UNITS)
         try:
-            return self._is_swept(bounded, limit, effort)
+            return self._is_swept(bounded, limit, self._effort.part(TURN_UNITS))
         except TooManyError:
             return False
-        finally:
-            self._effort.spend(effort.spent)
 
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""

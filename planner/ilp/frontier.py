@@ -245,8 +245,8 @@ class State:
     - `refused`: those whose best relaxed plan does not fit;
     - `settled`: the best plan of each group that was reported; the search has to be complete up to
       `enough_seconds`;
-    - `screens`: how many screens had a limit; `dived_to`: the least bound that was looked into as
-      soon as it was screened.
+    - `work`: what was done so far, in units, by and large; `screens`: how many screens had a limit;
+      `dived_to`: the least bound that was looked into as soon as it was screened.
     """
 
     problem: Problem
@@ -263,6 +263,7 @@ class State:
     programmed: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     settled: dict[int, Group] = field(default_factory=dict)
+    work: Effort = field(default_factory=Effort)
     screens: int = 0
     dived_to: float = float("inf")
     milp_count: int = 0
@@ -289,7 +290,7 @@ class State:
 
     def effort(self, units: float) -> Effort:
         """Return an effort of so much work within the job's limit of time."""
-        return Effort(most=units, deadline=self.deadline)
+        return Effort(most=units, deadline=self.deadline, whole=self.work)
 
     @property
     def deadline(self) -> float:
@@ -302,5 +303,8 @@ class State:
         return self.deadline - time.perf_counter()
 
     def is_past(self, share_ratio: float) -> bool:
-        """Return whether such a share of the job's limit has passed."""
-        return self.seconds_left < (1.0 - share_ratio) * self.problem.job.limits.solver_seconds
+        """Return whether such a share of the work is done that the job's limit is enough for.
+
+        Work is counted, so that no answer that is not cut short depends on how fast the machine is.
+        """
+        return self.work.spent > share_ratio * 1e6 * self.problem.job.limits.solver_seconds

@@ -79,15 +79,21 @@ class TooManyError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Effort:
-    """At most so many units of work, and nothing past the deadline (of `time.perf_counter`)."""
+    """At most so many units of work, and nothing past the deadline (of `time.perf_counter`).
+
+    What is spent of a part is spent of the `whole` as well.
+    """
 
     most: float = float("inf")
     deadline: float = float("inf")
     spent: float = 0.0
+    whole: Effort | None = None
 
     def spend(self, units: float) -> None:
         """Count some work."""
         self.spent += units
+        if self.whole is not None:
+            self.whole.spend(units)
 
     @property
     def is_over(self) -> bool:
@@ -105,8 +111,8 @@ class Effort:
             raise TooManyError
 
     def part(self, most: float) -> Effort:
-        """Return an effort of its own for some of the work, with the same deadline."""
-        return Effort(most=most, deadline=self.deadline)
+        """Return an effort for some of the work, with the same deadline."""
+        return Effort(most=most, deadline=self.deadline, whole=self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

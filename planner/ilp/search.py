@@ -4,11 +4,11 @@ Configurations wait under a lower bound of their step (`planner.ilp.frontier`). 
 always the next to be refined, and the search ends when it is no less than the best plan known:
 nothing left can beat it.
 
-If no plan is known after a quarter of the time limit, or any will do, the search proves nothing for
-a while and looks for any plan (`look_for_any`). How long a step takes does not matter then, and is
-not priced but for what may fit. Parts of the space are screened for memory one after another, and
-what may fit is looked into at once, though not for long: another may have a plan that is found
-sooner.
+If no plan is known after a quarter of the work that there is time for, or any will do, the search
+proves nothing for a while and looks for any plan (`look_for_any`). How long a step takes does not
+matter then, and is not priced but for what may fit. Parts of the space are screened for memory one
+after another, and what may fit is looked into at once, though not for long: another may have a plan
+that is found sooner.
 
 Small programs take turns with branch and bound (`_solve`). Others come last, for configurations
 with too many loads for branch and bound, whose cuts differ where ranks hold several parts, or whose
@@ -57,7 +57,9 @@ from planner.ilp.settings import (
     TOLD_SHARE_RATIO,
     TURN_CELLS,
     TURN_UNITS,
+    UNITS_PER_BOUND,
     UNITS_PER_CELL_LOOK,
+    UNITS_PER_SCREEN,
 )
 from planner.schema.progress import Progress
 
@@ -130,10 +132,9 @@ def search(
 ) -> SearchResult:
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
-    The same request gives the same answer, but for what a time limit cuts short, and for which of
-    tied plans it is where a quarter of the limit is over. Whoever takes any plan gets the first,
-    without a bound. With `cutoff_seconds`, slower plans do not count. The best of each of `groups`
-    is asked for.
+    The same request gives the same answer, but for what a time limit cuts short. Whoever takes any
+    plan gets the first, without a bound. With `cutoff_seconds`, slower plans do not count. The best
+    of each of `groups` is asked for.
 
     Raises:
         SolverError: if the solver fails.
@@ -316,6 +317,7 @@ def _screen(state: State, index: int) -> list[int]:
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
     limits = frontier.limits_of(indices)
+    state.work.spend(5.0 * UNITS_PER_BOUND + UNITS_PER_SCREEN * len(indices))
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
     return frontier.screen(indices, bounds)
 
@@ -383,6 +385,7 @@ def _bound(state: State, index: int) -> None:
         frontier.push(index, limit)
         return
     instance = _instance(state, index)
+    state.work.spend(UNITS_PER_BOUND)
     bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None:
         frontier.close(index, float("inf"))
@@ -408,6 +411,7 @@ def _solve(state: State, index: int) -> None:
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
+    state.work.spend(10.0 * UNITS_PER_BOUND)
     if turn == 0 and not np.isfinite(frontier.limit_of(index)):
         _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
@@ -491,12 +495,15 @@ def _programmed(
     limit = state.frontier.limit_of(index)
     state.milp_count += 1
     state.programmed.add(index)
+    units_per_look = UNITS_PER_CELL_LOOK * instance.cell_count
+    within = Within(state.seconds_left, units / units_per_look)
     optimum = optimise(
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
-        within=Within(state.seconds_left, units / (UNITS_PER_CELL_LOOK * instance.cell_count)),
+        within=within,
         moments=moments,
     )
+    state.work.spend(units - within.looks * units_per_look)
     is_done = optimum.status in (Status.INFEASIBLE, Status.OPTIMAL)
     proven = limit if optimum.step_seconds is None else optimum.step_seconds
     return Outcome(

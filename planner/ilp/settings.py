@@ -59,8 +59,13 @@ each round of cuts: 1 to 20 on two EPYC cores."""
 FITTING_UNITS = 1_000_000.0
 """Work of looking for any plan, and of the first turn of a program that comes last."""
 TOLD_SHARE_RATIO = 0.25
-"""Of a search's time, after which the best plan is told of, though it is not proven to be. Where
-none is known, any plan is looked for then."""
+"""Of the work that a search has time for, after which the best plan is told of, though it is not
+proven to be. Where none is known, any plan is looked for then."""
+UNITS_PER_SCREEN = 30.0
+"""Of a configuration in arrays, with memory: 25 us on two EPYC cores, beside 50 ms of a screen."""
+UNITS_PER_BOUND = 10_000.0
+"""Of a configuration by itself, with its prices and its heuristic plan: 2 to 18 ms. A screen counts
+as five, and as ten what a turn takes beside what is counted: 15 to 190 ms."""
 TIDIED_SHARE_RATIO = 0.03
 """Of a search's time, for which ranks are tidied behind its end: as much is left to the answer."""
 PROGRESS_SECONDS = 0.1

@@ -620,7 +620,6 @@ class _TechniqueSearch:
         outcome = branching.run(limit=limit, enough=0.0, effort=effort)
         while not (outcome.assignment or outcome.is_done or outcome.is_stuck or effort.is_over):
             outcome = branching.run(limit=limit, enough=0.0, effort=effort)
-        self.quest.effort.spend(effort.spent)
         if outcome.assignment is not None:
             return outcome.assignment if cuts is None else replace(outcome.assignment, cuts=cuts)
         self.quest.is_cut_short |= effort.is_over and not outcome.is_done

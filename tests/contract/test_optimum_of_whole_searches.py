@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -166,7 +168,7 @@ def assert_all_are_counted(certificate: Certificate) -> None:
 def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As they do once half of their time is over and no plan is known."""
+    """As they do once a quarter of the work that there is time for is done without a plan."""
     monkeypatch.setattr(State, "is_past", lambda *_: True)
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
         result = search(one.problem)
@@ -243,6 +245,29 @@ def test_groups_are_told_in_order_until_that_is_enough() -> None:
         assert degrees_of(second.strategy) != degrees
     assert told_count > of_drawn(10, one_of=ONE_OF)
     assert ended_early > 0
+
+
+def test_how_much_of_the_time_is_over_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as some is left: the same plans are told of in the same order."""
+
+    def told_of(problem: Problem, late_seconds: float) -> list[tuple[float, Strategy]]:
+        told: list[tuple[float, Strategy]] = []
+
+        def settle(group: Group) -> Enough:
+            told.append((group.step_seconds, group.strategy))
+            return Enough(float("inf"))
+
+        begun = itertools.chain([0.0], itertools.repeat(late_seconds))
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "perf_counter", lambda: next(begun))
+            found = search(problem, groups=Groups(settle=settle))
+        if isinstance(found, Found):
+            told.append((found.step_seconds, found.strategy))
+        return told
+
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        late_seconds = 0.9 * one.problem.job.limits.solver_seconds
+        assert told_of(one.problem, late_seconds) == told_of(one.problem, 0.0), f"job {one.seed}"
 
 
 def test_a_search_that_is_ended_before_its_time_has_a_bound(
