@@ -6,11 +6,12 @@ as far each time that nothing is there. Where there are too many patterns it is 
 begin at 0.1 % again: by the load of a rank, or by the largest pace or end once all loads are
 certain. The packings that set a bound are plans as well, and most of the good ones are found so.
 
-Before that `tightened` says what the ways that ranks have together leave of their loads, and of V
-and U. The largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways,
-and its fills no less than their least sum: dynamic programming over the ranks, each load at its
-linear bounds. What is then left for one of them beside the others may be less than some loads need,
-and without these the maxima may be larger.
+Before that `tightened` says what the ways that ranks have together leave of their loads, and of V =
+rho T and U, where T is the largest pace, U the largest end and rho the schedule's repeats. The
+largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways, and its
+fills no less than their least sum: dynamic programming over the ranks, each load at its linear
+bounds. What is then left for one of them beside the others may be less than some loads need, and
+without these the maxima may be larger.
 
 A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the weights
 of a decomposition, is beyond the bound of every plan that has it: `patterns_below` lists others.
@@ -36,15 +37,15 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cut_point_graph import (
     Cutter,
     Moves,
-    Step,
+    RankMoves,
     best_loads,
     different,
     edge_kind_count,
     least_maximum,
     least_sums,
     loads_with_edges,
-    steps_along,
-    steps_of,
+    rank_moves_along,
+    rank_moves_of,
     sums_through,
     with_loads,
 )
@@ -61,7 +62,7 @@ from planner.ilp.lagrangian_decomposition import (
     Weights,
     WeightSearch,
     rank_of,
-    step_of,
+    step_seconds_of,
 )
 from planner.ilp.problem import Effort, Outcome, TooManyError
 from planner.ilp.settings import (
@@ -158,7 +159,7 @@ class Linked:
     """The loads that ranks can have together, and how they follow one another, by rank."""
 
     ranks: tuple[RankLoads, ...]
-    steps: tuple[Step, ...]
+    rank_moves: tuple[RankMoves, ...]
 
 
 def linked(
@@ -176,24 +177,24 @@ def linked(
     below = _below(reduced, ranks, limit)
     if not all(own.loads for own in below):
         return None
-    steps = steps_of(
+    rank_moves = rank_moves_of(
         instance,
         reduced.windows,
         [own.loads for own in below],
         sums_most=LOAD_SUMS,
     )
-    if steps is None:
+    if rank_moves is None:
         return None
-    return _linked(below, steps)
+    return _linked(below, rank_moves)
 
 
 def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
     """Return the ways with loads that are kept, [loads] by rank; None where there is none."""
     if all(mask.all() for mask in masks):
         return left
-    moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.steps]
-    steps = steps_along(with_loads(moves, masks))
-    return None if steps is None else _linked(left.ranks, steps)
+    moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.rank_moves]
+    rank_moves = rank_moves_along(with_loads(moves, masks))
+    return None if rank_moves is None else _linked(left.ranks, rank_moves)
 
 
 def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
@@ -206,17 +207,17 @@ def _below(reduced: Reduction, ranks: Sequence[RankLoads], limit: float) -> list
     return [own.taken(_is_below(reduced, own, limit)) for own in ranks]
 
 
-def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
-    """Return the ranks with those of their loads alone that steps have."""
-    used = [different(step.load)[0] for step in steps]
+def _linked(ranks: Sequence[RankLoads], rank_moves: Sequence[RankMoves]) -> Linked:
+    """Return the ranks with those of their loads alone that moves have."""
+    used = [different(moves.load)[0] for moves in rank_moves]
     return Linked(
         ranks=tuple(
             own.taken(np.isin(np.arange(len(own.loads)), places))
             for own, places in zip(ranks, used, strict=True)
         ),
-        steps=tuple(
-            replace(step, load=np.searchsorted(places, step.load))
-            for step, places in zip(steps, used, strict=True)
+        rank_moves=tuple(
+            replace(moves, load=np.searchsorted(places, moves.load))
+            for moves, places in zip(rank_moves, used, strict=True)
         ),
     )
 
@@ -248,8 +249,8 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
     floors, fills = floors_of(left.ranks, roster), roster.least(0.0, 0.0)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
     while True:
-        fill_sum, through = _least_fill(left.steps, fills, masks, fill_sum)
-        box = _narrowed(box, left.steps, floors, masks, most_both=limit - fill_sum)
+        fill_sum, through = _least_fill(left.rank_moves, fills, masks, fill_sum)
+        box = _narrowed(box, left.rank_moves, floors, masks, most_both=limit - fill_sum)
         if box.is_empty():
             return None
         spent = max(box.least_both, box.least_pace + box.least_end)
@@ -266,23 +267,26 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
 
 def _is_beyond(left: Linked, box: Box) -> bool:
     """Return whether what is known of the loads already says that nothing is left."""
-    both = least_maximum(left.steps, [own.both for own in left.ranks])
-    pace = least_maximum(left.steps, [own.pace for own in left.ranks])
+    both = least_maximum(left.rank_moves, [own.both for own in left.ranks])
+    pace = least_maximum(left.rank_moves, [own.pace for own in left.ranks])
     return max(both, pace + box.least_end) > box.most_both * (1.0 + FINE_ROUNDING)
 
 
 def _least_fill(
-    steps: Sequence[Step], fills: Sequence[Floats], masks: Sequence[Booleans], known: float
+    rank_moves: Sequence[RankMoves],
+    fills: Sequence[Floats],
+    masks: Sequence[Booleans],
+    known: float,
 ) -> tuple[float, list[Floats]]:
     """Return the least sum of fills, and the least with each load by rank [loads]."""
     tables = [np.where(mask, fill, np.inf) for fill, mask in zip(fills, masks, strict=True)]
-    least, through = sums_through(steps, tables)
+    least, through = sums_through(rank_moves, tables)
     return max(known, least), through
 
 
 def _narrowed(
     box: Box,
-    steps: Sequence[Step],
+    rank_moves: Sequence[RankMoves],
     floors: Sequence[Floors],
     masks: Sequence[Booleans],
     *,
@@ -291,7 +295,7 @@ def _narrowed(
     """Return the limits of V and U with the least maxima over all ways with allowed loads."""
     both, pace, end = (
         least_maximum(
-            steps,
+            rank_moves,
             [np.where(mask, own[which], np.inf) for own, mask in zip(floors, masks, strict=True)],
         )
         for which in range(3)
@@ -364,14 +368,14 @@ class Region:
 
     def narrowed(
         self,
-        steps: Sequence[Step],
+        rank_moves: Sequence[RankMoves],
         floors: Sequence[Floors],
         *,
         fill_sum: float,
         limit: float,
     ) -> Region:
         """Return the region with what plans below the limit leave of its loads and of V and U."""
-        box = _narrowed(self.box, steps, floors, self.allowed, most_both=limit - fill_sum)
+        box = _narrowed(self.box, rank_moves, floors, self.allowed, most_both=limit - fill_sum)
         allowed = tuple(
             mask & _fits(own, box) for own, mask in zip(floors, self.allowed, strict=True)
         )
@@ -539,7 +543,7 @@ class Swept:
 
 
 def swept(
-    steps: Sequence[Step],
+    rank_moves: Sequence[RankMoves],
     patterns: Sequence[Patterns],
     *,
     load_counts: Sequence[int],
@@ -554,11 +558,11 @@ def swept(
     """
     paces = _candidates([one.pace for one in patterns])
     ends = _candidates([one.end for one in patterns])
-    ranks = _Ranks(steps=steps, patterns=patterns, load_counts=load_counts)
+    ranks = _Ranks(rank_moves=rank_moves, patterns=patterns, load_counts=load_counts)
     best, caps = below, None
     loose = ranks.least_fills("pace", paces)
     floor = loose + repeat_count * paces + ends[0]
-    moves = sum(len(step.load) for step in steps)
+    moves = sum(len(moves.load) for moves in rank_moves)
     effort.spend(UNITS_PER_CELL * moves * len(paces))
     for place in np.argsort(floor, kind="stable").tolist():
         if floor[place] >= best:
@@ -588,7 +592,7 @@ def _candidates(columns: Sequence[Floats]) -> Floats:
 class _Ranks:
     """The patterns of all ranks, and how these share the blocks."""
 
-    steps: Sequence[Step]
+    rank_moves: Sequence[RankMoves]
     patterns: Sequence[Patterns]
     load_counts: Sequence[int]
 
@@ -603,7 +607,7 @@ class _Ranks:
             _least_fills(one, count, name, caps)
             for one, count in zip(self.patterns, self.load_counts, strict=True)
         ]
-        return least_sums(self.steps, tables)
+        return least_sums(self.rank_moves, tables)
 
     def rows(self, *, pace: float, end: float) -> tuple[int, ...]:
         """Return each rank's pattern in a plan with the least sum of fills under both caps."""
@@ -616,7 +620,7 @@ class _Ranks:
                     table[load], which[load] = one.fill[row], row
             tables.append(table)
             cheapest.append(which)
-        places = best_loads(self.steps, tables)
+        places = best_loads(self.rank_moves, tables)
         return tuple(int(which[place]) for which, place in zip(cheapest, places, strict=True))
 
 
@@ -690,17 +694,17 @@ class Branching:
     def _look_into(self, region: Region) -> None:
         """Bound a region, or settle or split it if that is done."""
         if region.packed is not None:
-            self._settle(region, region.packed)
+            self._enumerate(region, region.packed)
             return
         region = region.narrowed(
-            self.decomposition.steps, self.floors, fill_sum=self.fill_sum, limit=self.limit
+            self.decomposition.rank_moves, self.floors, fill_sum=self.fill_sum, limit=self.limit
         )
         if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
         if region.is_certain() and self.cutter.is_never(self._held(region.first_loads())):
             return
         self._effort.spend(UNITS_PER_LOOK)
-        packed = self._bounded(region)
+        packed = self._packed_bound(region)
         if packed is None:
             return
         bounded = packed.bounded
@@ -720,27 +724,26 @@ class Branching:
             )
         )
 
-    def _settle(self, region: Region, packed: Packed) -> None:
+    def _enumerate(self, region: Region, packed: Packed) -> None:
         """Enumerate what is in a region a little above its bound, or split it if that is too much.
 
         Where nothing is there, the region waits under what was looked at, and is next looked into
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        if self._is_settled(packed.bounded, closer):
+        if self._is_enumerated(packed.bounded, closer):
             self.push(replace(region, lower=closer, reach=4.0 * region.reach))
             return
-        split = replace(region, packed=None, reach=REGION_REACH_FIRST)
-        self._split(split, packed)
+        self._split(replace(region, packed=None, reach=REGION_REACH_FIRST), packed)
 
-    def _is_settled(self, bounded: Bounded, limit: float) -> bool:
+    def _is_enumerated(self, bounded: Bounded, limit: float) -> bool:
         """Return whether the best plan of a region below a limit is known, if there is one."""
         try:
-            return self._is_swept(bounded, limit, self._effort.part(TURN_UNITS))
+            return self._swept(bounded, limit, self._effort.part(TURN_UNITS))
         except TooManyError:
             return False
 
-    def _bounded(self, region: Region) -> Packed | None:
+    def _packed_bound(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
@@ -779,9 +782,7 @@ class Branching:
             path = decomposition.best(bounded)
             vague = [(r, load) for r, load in enumerate(path) if load not in exact[r]]
             turns -= 1
-            if self._effort.is_over:
-                turns = -1
-            if not vague or turns < 0:
+            if not vague or turns < 0 or self._effort.is_over:
                 for r, load in vague:
                     exact[r][load] = bounded.ranks[r].divided(load)
                 self._offer(path, exact, counts)
@@ -827,11 +828,13 @@ class Branching:
         if not all(load in known for known, load in zip(counts, path, strict=True)):
             return
         repeats = self.decomposition.instance.repeat_count
-        step = step_of([known[load] for known, load in zip(exact, path, strict=True)], repeats)
+        step = step_seconds_of(
+            [known[load] for known, load in zip(exact, path, strict=True)], repeats
+        )
         if step < self.limit:
-            self._take(path, [known[load] for known, load in zip(counts, path, strict=True)])
+            self._try_plan(path, [known[load] for known, load in zip(counts, path, strict=True)])
 
-    def _take(self, path: Sequence[int], counts: Sequence[Integers]) -> bool:
+    def _try_plan(self, path: Sequence[int], counts: Sequence[Integers]) -> bool:
         """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
         instance = self.decomposition.instance
         cuts = self.cutter.cuts(self._held(path))
@@ -851,7 +854,7 @@ class Branching:
             self.limit, self._found = evaluation.step_seconds, assignment
         return True
 
-    def _is_swept(self, bounded: Bounded, limit: float, effort: Effort) -> bool:
+    def _swept(self, bounded: Bounded, limit: float, effort: Effort) -> bool:
         """Return whether all patterns below a limit settle a region.
 
         Raises:
@@ -863,7 +866,7 @@ class Branching:
             return True
         instance = decomposition.instance
         best = swept(
-            decomposition.steps,
+            decomposition.rank_moves,
             found,
             load_counts=[len(own) for own in self.loads],
             repeat_count=instance.repeat_count,
@@ -874,7 +877,7 @@ class Branching:
             return True
         path = [int(one.load[row]) for one, row in zip(found, best.rows, strict=True)]
         counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
-        return self._take(path, counts)
+        return self._try_plan(path, counts)
 
     def _split(self, region: Region, packed: Packed) -> None:
         """Put the parts of a region back; what cannot be split is left unsettled."""
@@ -940,7 +943,7 @@ def branching_on(
         return nothing(instance, cutoff_seconds)
     ranks, box = tight.left.ranks, tight.box
     decomposition = Decomposition(
-        instance=instance, ranks=tuple(own.rank for own in ranks), steps=tight.left.steps
+        instance=instance, ranks=tuple(own.rank for own in ranks), rank_moves=tight.left.rank_moves
     )
     branching = Branching(
         decomposition=decomposition,
@@ -968,7 +971,7 @@ def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[
 def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
     """Return nothing to look into."""
     return Branching(
-        decomposition=Decomposition(instance=instance, ranks=(), steps=()),
+        decomposition=Decomposition(instance=instance, ranks=(), rank_moves=()),
         loads=(),
         floors=(),
         fill_sum=0.0,
@@ -984,7 +987,7 @@ def _box(reduced: Reduction, limit: float) -> Box:
         most_pace=most - bounds.largest_end,
         least_end=bounds.largest_end,
         most_end=most - bounds.repeated_pace,
-        least_both=bounds.both,
+        least_both=bounds.omega,
         most_both=most,
     )
 

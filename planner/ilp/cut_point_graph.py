@@ -1,10 +1,11 @@
 """Cut point graph: which loads follow one another along the chain of layers.
 
 Every question is asked rank by rank: a state is what the first ranks hold together, and `Moves`
-lead from the states before a rank to those behind it, each with one of its loads. `steps_along`
-leaves those on a whole way alone, as `Step`, for dynamic programming over ranks (`least_sums`,
-`best_loads`). A state is a number of blocks where only that matters, the place of a cut where ranks
-follow one another along the chain, and layers of every kind otherwise (`moves_by_sums`).
+lead from the states before a rank to those behind it, each with one of its loads.
+`rank_moves_along` leaves those on a whole way alone, as `RankMoves`, for dynamic programming over
+ranks (`least_sums`, `best_loads`). A state is a number of blocks where only that matters, the place
+of a cut where ranks follow one another along the chain, and layers of every kind otherwise
+(`moves_by_sums`).
 
 Edges are what the cuts at the ends of a rank's part cost it. A cut costs more behind some classes
 of blocks than behind others (`instance.CutExtras`). Where each rank holds one part of the chain, it
@@ -482,7 +483,7 @@ Excess = Callable[[int, Integers], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ways:
+class _Transitions:
     """Ways on from states: where from and under which name to, [ways], and `lengths` [ways, parts].
 
     `load` is the place of what the rank holds among its loads.
@@ -586,10 +587,10 @@ class Walk:
                 ways = replace(ways, before=np.zeros_like(ways.before))
             moves, names = self._numbered(ways, rank)
             found.append(moves)
-            states = self._named(names)
+            states = self._decoded(names)
         return found
 
-    def _numbered(self, ways: _Ways, rank: int) -> tuple[Moves, Integers]:
+    def _numbered(self, ways: _Transitions, rank: int) -> tuple[Moves, Integers]:
         """Return ways as moves, and the names of the states reached."""
         return numbered(ways.before, ways.name, ways.load, max(len(self.loads[rank]), 1))
 
@@ -622,7 +623,7 @@ class Walk:
             kept = order[first]
             trail.append((ways.before[kept], ways.lengths[kept]))
             worst = reached[kept]
-            states = self._named(names)
+            states = self._decoded(names)
         at, found = 0, []
         if self.is_folded:
             ends = self._remainder(states, last)
@@ -633,7 +634,7 @@ class Walk:
             found.append(np.array([left // 2, left - left // 2]))
         return _traced(trail, at, found)
 
-    def _counts(self, states: _States, ways: _Ways) -> Integers:
+    def _counts(self, states: _States, ways: _Transitions) -> Integers:
         """Return the layers that each part of a rank holds, [ways, parts, free kinds]."""
         parts = [
             reading.codes[states.places[ways.before, part], ways.lengths[:, part]]
@@ -665,7 +666,7 @@ class Walk:
         nothing = np.zeros(len(guesses), dtype=np.int64)
         return _States(held=nothing, blocks=nothing, places=places, guesses=guesses)
 
-    def _ways(self, states: _States, rank: int, *, is_last: bool) -> _Ways | None:
+    def _ways(self, states: _States, rank: int, *, is_last: bool) -> _Transitions | None:
         """Return every way on from the states, None where that is too much."""
         if self._length_count(rank) * len(states.held) > WALK_CELLS:
             return None
@@ -693,8 +694,8 @@ class Walk:
             name = np.zeros(len(start), dtype=np.int64)
         else:
             guesses = list(states.guesses[start].T)
-            name = self._name(held, [*ends.T, *guesses])
-        return _Ways(before=start, name=name, load=load, lengths=lengths[way])
+            name = self._encoded(held, [*ends.T, *guesses])
+        return _Transitions(before=start, name=name, load=load, lengths=lengths[way])
 
     def _codes(self, places: Integers, lengths: Integers) -> Integers:
         """Return the codes of what parts from `places` on hold, [states, ways]."""
@@ -763,14 +764,14 @@ class Walk:
         found[: len(own)] = own
         return found
 
-    def _name(self, held: Integers, classes: Sequence[Integers]) -> Integers:
+    def _encoded(self, held: Integers, classes: Sequence[Integers]) -> Integers:
         """Return one number for what is held and the classes of a state."""
         name = held
         for one in classes:
             name = name * self.classes + one
         return name
 
-    def _named(self, names: Integers) -> _States:
+    def _decoded(self, names: Integers) -> _States:
         """Return the states of names."""
         parts = len(self.readings)
         free = 0 if self.is_folded else parts - 1
@@ -785,11 +786,11 @@ class Walk:
         blocks = self._layers(rest).sum(axis=1)
         return _States(held=rest, blocks=blocks, places=places, guesses=guesses)
 
-    def _remainder(self, states: _States, rank: int) -> _Ways:
+    def _remainder(self, states: _States, rank: int) -> _Transitions:
         """Return the ways of the last rank of a V: it holds what is left."""
         load, inside = self._load_of(self._total() - states.held, rank)
         start = np.flatnonzero(inside)
-        return _Ways(
+        return _Transitions(
             before=start,
             name=np.zeros_like(start),
             load=load[start],
@@ -842,20 +843,20 @@ def cuts_by_parts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Moves):
+class RankMoves(Moves):
     """Moves of one rank sorted by the state reached, whose first moves are at `starts` [states]."""
 
     starts: Integers
 
 
-def steps_of(
+def rank_moves_of(
     instance: Instance,
     windows: Windows,
     loads: Sequence[Sequence[Load]],
     *,
     sums_most: int,
-) -> list[Step] | None:
-    """Return the steps of all ranks between states that lie on a whole way, None without any.
+) -> list[RankMoves] | None:
+    """Return the moves of all ranks between states that lie on a whole way, None without any.
 
     The last rank reaches one state. Where the order of the chain has to be left aside, there may be
     `sums_most` moves between sums of loads.
@@ -863,11 +864,11 @@ def steps_of(
     Raises:
         TooManyError: if there are too many.
     """
-    return steps_along(_moves(instance, windows, loads, sums_most=sums_most))
+    return rank_moves_along(_moves(instance, windows, loads, sums_most=sums_most))
 
 
-def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
-    """Return the steps of all ranks from their moves, those on a whole way alone; None without."""
+def rank_moves_along(moves: Sequence[Moves]) -> list[RankMoves] | None:
+    """Return those of all ranks' moves that are on a whole way, sorted; None without any."""
     kept: list[Moves] = []
     alive = np.zeros(1, dtype=np.int64)
     for own in reversed(moves):
@@ -879,7 +880,7 @@ def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
         if not len(before):
             return None
         kept.append(Moves(before=before, after=after[inside], load=own.load[inside]))
-    return [_step(own) for own in reversed(kept)]
+    return [_rank_moves(own) for own in reversed(kept)]
 
 
 def _moves(
@@ -900,13 +901,13 @@ def _moves(
     return moves_by_segments(instance, loads, most=sums_most)
 
 
-def _step(moves: Moves) -> Step:
+def _rank_moves(moves: Moves) -> RankMoves:
     """Return moves by the state that they lead to, and in their order otherwise."""
     few = moves.after.max(initial=0) <= np.iinfo(np.uint16).max
     key = moves.after.astype(np.uint16) if few else moves.after  # few are sorted digit by digit
     order = np.argsort(key, kind="stable")
     after = moves.after[order]
-    return Step(
+    return RankMoves(
         before=moves.before[order],
         after=after,
         load=moves.load[order],
@@ -914,38 +915,40 @@ def _step(moves: Moves) -> Step:
     )
 
 
-def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
+def least_sums(rank_moves: Sequence[RankMoves], tables: Sequence[Floats]) -> Floats:
     """Return the least sum over ranks of tables [loads, columns], for every column.
 
     So many columns at once that arrays of [transitions, columns] stay in the processor's cache.
     """
-    columns, longest = tables[0].shape[1], max(len(step.load) for step in steps)
+    columns, longest = tables[0].shape[1], max(len(moves.load) for moves in rank_moves)
     width = max(CELLS_AT_ONCE // longest, 1)
     parts = [
-        _least_sums(steps, [table[:, first : first + width] for table in tables])
+        _least_sums(rank_moves, [table[:, first : first + width] for table in tables])
         for first in range(0, max(columns, 1), width)
     ]
     return np.concatenate(parts)
 
 
-def _least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
+def _least_sums(rank_moves: Sequence[RankMoves], tables: Sequence[Floats]) -> Floats:
     reached = np.zeros((1, tables[0].shape[1]))
-    for step, table in zip(steps, tables, strict=True):
-        reached = np.minimum.reduceat(reached[step.before] + table[step.load], step.starts, axis=0)
+    for moves, table in zip(rank_moves, tables, strict=True):
+        reached = np.minimum.reduceat(
+            reached[moves.before] + table[moves.load], moves.starts, axis=0
+        )
     return np.asarray(reached[0])
 
 
-def least_maximum(steps: Sequence[Step], tables: Sequence[Floats]) -> float:
+def least_maximum(rank_moves: Sequence[RankMoves], tables: Sequence[Floats]) -> float:
     """Return the least maximum over ranks of tables [loads], inf where no way has finite ones."""
     reached = np.full(1, -np.inf)
-    for step, table in zip(steps, tables, strict=True):
-        most = np.maximum(reached[step.before], table[step.load])
-        reached = np.minimum.reduceat(most, step.starts)
+    for moves, table in zip(rank_moves, tables, strict=True):
+        most = np.maximum(reached[moves.before], table[moves.load])
+        reached = np.minimum.reduceat(most, moves.starts)
     return float(reached[0])
 
 
 def best_loads(
-    steps: Sequence[Step], tables: Sequence[Floats], *, put_together: np.ufunc = np.add
+    rank_moves: Sequence[RankMoves], tables: Sequence[Floats], *, put_together: np.ufunc = np.add
 ) -> tuple[int, ...]:
     """Return the place of every rank's load on a way with the least sum; tables are [loads].
 
@@ -953,39 +956,41 @@ def best_loads(
     """
     trail = []
     reached = np.zeros(1)
-    for step, table in zip(steps, tables, strict=True):
-        sums = put_together(reached[step.before], table[step.load])
-        reached = np.minimum.reduceat(sums, step.starts)
+    for moves, table in zip(rank_moves, tables, strict=True):
+        sums = put_together(reached[moves.before], table[moves.load])
+        reached = np.minimum.reduceat(sums, moves.starts)
         trail.append(sums)
     state, places = 0, []
-    for step, sums in zip(reversed(steps), reversed(trail), strict=True):
-        own = np.flatnonzero(step.after == state)
+    for moves, sums in zip(reversed(rank_moves), reversed(trail), strict=True):
+        own = np.flatnonzero(moves.after == state)
         best = int(own[sums[own].argmin()])
-        places.append(int(step.load[best]))
-        state = int(step.before[best])
+        places.append(int(moves.load[best]))
+        state = int(moves.before[best])
     return tuple(reversed(places))
 
 
-def sums_through(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[float, list[Floats]]:
+def sums_through(
+    rank_moves: Sequence[RankMoves], tables: Sequence[Floats]
+) -> tuple[float, list[Floats]]:
     """Return the least sum over ranks of tables [loads], and the least with each load of a rank.
 
     The latter are by rank [loads]; inf where no way has the load.
     """
     before = [np.zeros(1)]
-    for step, table in zip(steps, tables, strict=True):
-        sums = before[-1][step.before] + table[step.load]
-        before.append(np.minimum.reduceat(sums, step.starts))
+    for moves, table in zip(rank_moves, tables, strict=True):
+        sums = before[-1][moves.before] + table[moves.load]
+        before.append(np.minimum.reduceat(sums, moves.starts))
     behind = np.zeros(1)
     through: list[Floats] = []
-    for step, table, reached in zip(
-        reversed(steps), reversed(tables), reversed(before[:-1]), strict=True
+    for moves, table, reached in zip(
+        reversed(rank_moves), reversed(tables), reversed(before[:-1]), strict=True
     ):
-        left = table[step.load] + behind[step.after]
+        left = table[moves.load] + behind[moves.after]
         least = np.full(len(table), np.inf)
-        np.minimum.at(least, step.load, reached[step.before] + left)
+        np.minimum.at(least, moves.load, reached[moves.before] + left)
         through.append(least)
         behind = np.full(len(reached), np.inf)
-        np.minimum.at(behind, step.before, left)
+        np.minimum.at(behind, moves.before, left)
     return float(before[-1][0]), through[::-1]
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.cut_point_graph import best_loads, cuts_with_loads, least_maximum, steps_of
+from planner.ilp.cut_point_graph import best_loads, cuts_with_loads, least_maximum, rank_moves_of
 from planner.ilp.instance import (
     Assignment,
     Evaluation,
@@ -172,16 +172,16 @@ def _levelled(
     loads, levels = [list(own) for own in tables], [np.array(list(own.values())) for own in tables]
     try:
         alike = replace(instance, extras=None, classes=None)
-        steps = steps_of(alike, windows, loads, sums_most=LOAD_SUMS)
+        rank_moves = rank_moves_of(alike, windows, loads, sums_most=LOAD_SUMS)
     except TooManyError:
         return Fitted()
     is_proof = True
-    while steps is not None and not effort.is_over:
+    while rank_moves is not None and not effort.is_over:
         effort.spend(UNITS_PER_LOOK * (1 + instance.stage_count))
-        if not np.isfinite(least_maximum(steps, levels)):
-            steps = None
+        if not np.isfinite(least_maximum(rank_moves, levels)):
+            rank_moves = None
             break
-        places = best_loads(steps, levels, put_together=np.maximum)
+        places = best_loads(rank_moves, levels, put_together=np.maximum)
         best = [own[place] for own, place in zip(loads, places, strict=True)]
         unpacked = _unpacked(instance, rooms, best)
         if not unpacked:
@@ -190,7 +190,7 @@ def _levelled(
         for rank, is_sure in unpacked.items():
             levels[rank][_no_fewer(loads[rank], best[rank], is_sure=is_sure)] = np.inf
         is_proof = is_proof and all(unpacked.values())
-    return Fitted(is_proven=steps is None and is_proof)
+    return Fitted(is_proven=rank_moves is None and is_proof)
 
 
 def _unpacked(instance: Instance, rooms: Sequence[Room], loads: Sequence[Load]) -> dict[int, bool]:

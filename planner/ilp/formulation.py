@@ -578,7 +578,7 @@ def bounds(made: Formulation) -> None:
     made.program.require("C8_fill", fills, ">=", fill_sum / made.scale.seconds)
     made.program.require("C8_pace", [slowest], ">=", least.repeated_pace / unit)
     made.program.require("C8_end", [largest], ">=", least.largest_end / unit)
-    made.program.require("C8_both", [slowest, largest], ">=", least.both / unit)
+    made.program.require("C8_both", [slowest, largest], ">=", least.omega / unit)
     total = least.total * (1.0 - SOLVER_ROW_TOLERANCE) - constant_fill(made)
     made.program.require("C8_total", list(made.program.objective), ">=", total / made.scale.seconds)
 

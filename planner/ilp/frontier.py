@@ -1,4 +1,4 @@
-"""Frontier: the open configurations of a search, and what it knows besides.
+"""Frontier: the configurations of a search that are left, and what it knows besides.
 
 Configurations wait in queues under a key, the best lower bound known of each, and the least key is
 next. A key only ever rises: first the bound without memory, then the one with memory for many at
@@ -24,10 +24,10 @@ from planner.ilp.pricing import PricedSpace, Pricing
 from planner.ilp.problem import ONE_GROUP, Effort, Group, Groups, Problem
 from planner.ilp.settings import FINE_ROUNDING, PROOF_TOLERANCE
 
-Stages = NDArray[np.int8]
+Refinements = NDArray[np.int8]
 
 
-class Stage(IntEnum):
+class Refinement(IntEnum):
     """How far a configuration has been looked into."""
 
     QUICK = 0
@@ -53,12 +53,12 @@ def _is_better(one: Best, known: Best | None) -> bool:
 class Queue(IntEnum):
     """When a configuration is looked into: in turn, once no other is left, or not again.
 
-    The key of an open one counts in the lower bound alone.
+    The key of one that was given up counts in the lower bound alone.
     """
 
     NOW = 0
     LAST = 1
-    OPEN = 2
+    GIVEN_UP = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,14 +75,14 @@ class Frontier:
     cutoff_seconds: float = float("inf")
     group_count: int = 1
     plans: dict[int, Best] = field(default_factory=dict)
-    stages: Stages = field(init=False)
+    refinements: Refinements = field(init=False)
     best: dict[int, Best] = field(default_factory=dict)
     queues: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         """Let all wait in turn."""
         self.keys = np.array(self.keys, dtype=np.float64)
-        self.stages = np.full(len(self.keys), Stage.QUICK, dtype=np.int8)
+        self.refinements = np.full(len(self.keys), Refinement.QUICK, dtype=np.int8)
         self.queues = np.full((len(Queue), len(self.keys)), np.inf)
         self.queues[Queue.NOW] = self.keys
         for known in self.plans.values():
@@ -174,13 +174,13 @@ class Frontier:
             index = int(self.queues[queue].argmin())
             if not self.queues[queue, index] < limit:
                 return None
-            self.take(index)
+            self.dequeue(index)
             if self.matters(index):
                 return float(self.keys[index]), index
 
     def pop_quick(self, most: int) -> list[int]:
         """Return up to `most` further configurations that nobody has looked into, in key order."""
-        unseen = np.where(self.stages == Stage.QUICK, self.queues[Queue.NOW], np.inf)
+        unseen = np.where(self.refinements == Refinement.QUICK, self.queues[Queue.NOW], np.inf)
         places = np.flatnonzero(unseen < self.limit_seconds())
         found: list[int] = places[np.argsort(unseen[places], kind="stable")][:most].tolist()
         self.queues[Queue.NOW, found] = np.inf
@@ -189,47 +189,47 @@ class Frontier:
     def screen(self, indices: Sequence[int], bounds: Floats) -> list[int]:
         """Take note of bounds with memory; return those that may matter, which wait under them."""
         places = np.array(indices, dtype=np.int64)
-        self.stages[places] = Stage.SCREENED
+        self.refinements[places] = Refinement.SCREENED
         self.keys[places] = self.queues[Queue.NOW, places] = np.maximum(self.keys[places], bounds)
         found: list[int] = places[self.keys[places] < self.limits_of(indices)].tolist()
         return found
 
-    def next_indices(self, count: int, stage: Stage) -> list[int]:
-        """Return up to `count` waiting ones that were looked into up to `stage`, in key order."""
-        keys = np.where(self.stages == stage, self.queues[Queue.NOW], np.inf)
+    def next_indices(self, count: int, refinement: Refinement) -> list[int]:
+        """Return up to `count` waiting ones of so much refinement, in key order."""
+        keys = np.where(self.refinements == refinement, self.queues[Queue.NOW], np.inf)
         places = np.flatnonzero(np.isfinite(keys))
         found: list[int] = places[np.argsort(keys[places], kind="stable")][:count].tolist()
         return found
 
-    def push(self, index: int, key: float, queue: Queue = Queue.NOW) -> None:
-        """Let a configuration wait in a queue under a key that is no lower than before."""
+    def push(self, index: int, key: float = 0.0, queue: Queue = Queue.NOW) -> None:
+        """Let a configuration wait in a queue, under a key if that is above the one before."""
         self.close(index, key)
         self.queues[queue, index] = self.keys[index]
 
-    def take(self, index: int) -> None:
+    def dequeue(self, index: int) -> None:
         """Let a configuration no longer wait."""
         self.queues[:, index] = np.inf
 
     def close(self, index: int, key: float) -> None:
-        """Take note that no plan of a configuration that was left open is below a key."""
+        """Take note that no plan of a configuration is below a key; it no longer waits."""
         self.keys[index] = max(self.keys[index], key)
-        self.take(index)
+        self.dequeue(index)
 
     def least_key(self, queue: Queue = Queue.NOW) -> float:
         """Return the least key that waits in a queue, inf without any."""
         return float(self.queues[queue].min())
 
     def least_left(self) -> float:
-        """Return the least key that waits or is open, inf where none does."""
+        """Return the least key that waits or was given up, inf without any."""
         return float(self.queues.min())
 
     def lower_bound(self) -> float:
-        """Return what no plan can beat: the least key that waits or is open, or the best plan."""
+        """Return what no plan can beat: the least key that is left, or the best plan."""
         return min(self.least_left(), self.incumbent_seconds())
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether nothing that waits or was left open can still matter."""
+        """Return whether nothing that waits or was given up can still matter."""
         return self.least_left() >= self.limit_seconds() * (1.0 - PROOF_TOLERANCE)
 
 

@@ -57,10 +57,11 @@ def _mean_kept(instance: Instance, assignment: Assignment) -> Floats:
 
 
 def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
-    """Offer an assignment to the frontier if it fits; return False if it matters and does not fit.
+    """Offer an assignment to the frontier if it fits; return False if it does not, however cut.
 
     Where ranks hold several virtual stages, the program counts activations as if these held alike:
-    a lower bound. What does not fit when each is counted by itself is cut anew.
+    a lower bound. What does not fit when each is counted by itself is cut anew. What is no faster
+    than the best plan known is not looked at so closely.
     """
     frontier = state.frontier
     evaluation = evaluate(instance, assignment)

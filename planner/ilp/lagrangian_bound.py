@@ -1,7 +1,7 @@
 """Lagrangian bound: what no plan of one configuration can beat.
 
 With objective S + rho T + U (S = sum of fills, T the largest pace, U the largest end, rho the
-schedule's repeats) and omega = rho tau + u of a layer, which code calls "both":
+schedule's repeats) and omega = rho tau + u of a layer:
 
 B1. rho T + U >= max_r (rho t_r + u_r), since both maxima are at least each rank's own.
 B2. A maximum over ranks is at least any weighted mean of them.
@@ -66,7 +66,7 @@ from planner.ilp.settings import (
     TINY,
 )
 
-Measure = Literal["fill", "pace", "both", "share"]
+Measure = Literal["fill", "pace", "omega", "share"]
 """What a rank costs: its fill, its pace, omega (the paces of all micro-batches and the end), or its
 fill and its share of a mean omega.
 """
@@ -91,7 +91,10 @@ class PricedChain:
 
 @lru_cache(maxsize=4 * CONFIGURATIONS_KEPT)
 def cost_chain(instance: Instance, measure: Measure) -> PricedChain:
-    """Return what layers cost with memory priced: no rank's pace may exceed T, omega rho T + U."""
+    """Return what layers cost by a measure, with memory priced: lower bounds of what ranks have.
+
+    None has more than T of paces, or rho T + U of omegas; fills and shares are summed over ranks.
+    """
     grid, prices = _priced(instance.kinds, measure, instance.repeat_count)
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
     omega = instance.repeat_count * instance.stage_pace + instance.stage_end
@@ -130,7 +133,7 @@ def _measured(
     """Return what layers or ranks cost by a measure, [stages, ...]."""
     if measure == "share":
         return fill + weights * omega
-    return {"fill": fill, "pace": pace, "both": omega}[measure]
+    return {"fill": fill, "pace": pace, "omega": omega}[measure]
 
 
 def _weights(kinds: Sequence[Kind], repeat_count: float) -> Floats:
@@ -439,12 +442,12 @@ class ObjectiveBounds:
     fill_sum: float
     repeated_pace: float
     largest_end: float
-    both: float
+    omega: float
     total: float
 
     def step_seconds(self) -> float:
         """Return the bound of S + rho T + U."""
-        parts = self.fill_sum + max(self.repeated_pace + self.largest_end, self.both)
+        parts = self.fill_sum + max(self.repeated_pace + self.largest_end, self.omega)
         return max(parts, self.total)
 
 
@@ -461,7 +464,7 @@ def objective_bounds(
         fill_sum=levels_of(cost_chain(instance, "fill")).least_sum(),
         repeated_pace=0.0,
         largest_end=0.0,
-        both=levels_of(cost_chain(instance, "both")).least_level(),
+        omega=levels_of(cost_chain(instance, "omega")).least_level(),
         total=levels_of(cost_chain(instance, "share")).least_sum(),
     )
     if found.step_seconds() > cutoff_seconds:
@@ -565,10 +568,10 @@ def _narrowed(instance: Instance, windows: Windows, limits: Sequence[_Limit]) ->
 
 def _limits(instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float) -> list[_Limit]:
     """Return R1: each chain with the most that a rank may reach in it."""
-    both_most = cutoff_seconds - bounds.fill_sum
-    found = [(fit_chain(instance), 0.0), (cost_chain(instance, "both"), both_most)]
+    omega_most = cutoff_seconds - bounds.fill_sum
+    found = [(fit_chain(instance), 0.0), (cost_chain(instance, "omega"), omega_most)]
     if instance.repeat_count > 0.0:
-        pace_most = (both_most - bounds.largest_end) / instance.repeat_count
+        pace_most = (omega_most - bounds.largest_end) / instance.repeat_count
         found.append((cost_chain(instance, "pace"), pace_most))
     return [(chain, most + ROUNDING * abs(most)) for chain, most in found if np.isfinite(most)]
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.cut_point_graph import Step, best_loads, held_edges, sums_through, with_edges
+from planner.ilp.cut_point_graph import RankMoves, best_loads, held_edges, sums_through, with_edges
 from planner.ilp.instance import Instance, undominated
 from planner.ilp.problem import Effort
 from planner.ilp.settings import (
@@ -622,7 +622,7 @@ class Decomposition:
 
     instance: Instance
     ranks: tuple[Rank, ...]
-    steps: tuple[Step, ...]
+    rank_moves: tuple[RankMoves, ...]
 
     @cached_property
     def roster(self) -> Roster:
@@ -650,7 +650,7 @@ class Decomposition:
 
     def summed(self, bounded: Bounded, tables: Sequence[Floats]) -> Bounded:
         """Return the bound with other lower bounds of the ranks' loads."""
-        least, through = sums_through(self.steps, tables)
+        least, through = sums_through(self.rank_moves, tables)
         return replace(
             bounded,
             tables=tuple(tables),
@@ -660,7 +660,7 @@ class Decomposition:
 
     def best(self, bounded: Bounded) -> tuple[int, ...]:
         """Return the place of every rank's load in the sharing that sets the bound."""
-        return best_loads(self.steps, bounded.tables)
+        return best_loads(self.rank_moves, bounded.tables)
 
     def divided(self, bounded: Bounded) -> list[Parts]:
         """Return the parts of the ranks that set the bound, where layers may be divided."""
@@ -686,7 +686,7 @@ class Decomposition:
         )
 
 
-def step_of(parts: Sequence[Parts], repeat_count: float) -> float:
+def step_seconds_of(parts: Sequence[Parts], repeat_count: float) -> float:
     """Return S + rho T + U of ranks."""
     return (
         sum(one.fill for one in parts)

@@ -14,7 +14,7 @@ Small programs take turns with branch and bound (`_solve`). Others come last, fo
 with too many loads for branch and bound, whose cuts differ where ranks hold several parts, or whose
 best relaxed plan does not fit: while ranks are searched, their virtual stages count as if they held
 alike. Programs that come last count them by themselves. What a program's plan does not reach either
-is left open (`Queue.OPEN`), with its key as a bound.
+is given up (`Queue.GIVEN_UP`), with its key as a bound.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import numpy as np
 
 from planner.cost.configuration import Booleans
 from planner.ilp.branch_and_bound import Branching, branching_of
-from planner.ilp.certificate import engines_of, found_of, group_of, shortfalls
 from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.feasibility import fitted
 from planner.ilp.formulation import Moments
-from planner.ilp.frontier import Frontier, Queue, Stage, State
+from planner.ilp.frontier import Frontier, Queue, Refinement, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import objective_bounds, reduction
@@ -45,6 +44,7 @@ from planner.ilp.problem import (
     Problem,
     SearchResult,
 )
+from planner.ilp.search_result import engines_of, found_of, group_of, shortfalls
 from planner.ilp.settings import (
     CUTOFF_EASING,
     FEW_KEPT,
@@ -74,8 +74,8 @@ def look_for_any(state: State, look: Look) -> None:
     waits in the frontier.
     """
     frontier, unsettled = state.frontier, list[int]()
-    unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
-    known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
+    unseen = np.flatnonzero(frontier.refinements < Refinement.SCREENED).tolist()
+    known = np.flatnonzero(frontier.refinements == Refinement.SCREENED).tolist()
     known = [index for index in known if np.isfinite(frontier.keys[index])]
     known.sort(key=frontier.keys.__getitem__)
     for start in range(0, len(known), SCREENED_AT_ONCE):
@@ -88,7 +88,7 @@ def look_for_any(state: State, look: Look) -> None:
         count = min(2 * count, ROWS_AT_ONCE)
     for index in unsettled:
         if not _is_over(state):
-            frontier.take(index)
+            frontier.dequeue(index)
             look(state, index, state.effort(float("inf")))
 
 
@@ -103,9 +103,9 @@ def _look_at(state: State, indices: Sequence[int], look: Look, unsettled: list[i
     for place, index in enumerate(ordered):
         if _is_over(state):
             return
-        frontier.take(index)
+        frontier.dequeue(index)
         if np.isinf(frontier.keys[leanest[index]]):
-            frontier.stages[index] = Stage.BOUNDED
+            frontier.refinements[index] = Refinement.BOUNDED
             frontier.close(index, float("inf"))
             continue
         if not state.pricing.is_at_hand(index):
@@ -164,13 +164,13 @@ def search(
     )
     if is_any_welcome:
         look_for_any(state, _fit)
-    is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
-    if not is_refined and not state.frontier.best and cutoff_seconds is None:
+    ran_to_end = _refine(state, on_progress, is_any_welcome=is_any_welcome)
+    if not ran_to_end and not state.frontier.best and cutoff_seconds is None:
         _offer_any(state)
     _share(state)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
-    proven = is_refined and state.frontier.is_exhausted
+    proven = ran_to_end and state.frontier.is_exhausted
     is_asked_why = not is_any_welcome and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
@@ -219,7 +219,11 @@ def _share(state: State) -> None:
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
-    """Refine the least key; return whether nothing that is left can beat the best plan."""
+    """Refine the least key until nothing is left that matters, or what was told of is enough.
+
+    Return False where time ran out, the gap is accepted or any plan was enough. What is proven is
+    said by `Frontier.is_exhausted`.
+    """
     told, is_asked = 0.0, is_any_welcome
     frontier = state.frontier
     while (least := _next(state)) is not None:
@@ -228,7 +232,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if state.seconds_left <= 0.0 or is_enough:
             frontier.push(index, key)
             return False
-        if _settle(state, index, key):
+        if _report_settled(state, index, key):
             frontier.push(index, key)
             return True
         if key >= frontier.limit_of(index):
@@ -261,7 +265,7 @@ def _next(state: State) -> tuple[float, int] | None:
     return waiting or least
 
 
-def _settle(state: State, index: int, key: float) -> bool:
+def _report_settled(state: State, index: int, key: float) -> bool:
     """Tell of plans that are settled, or best after some time; return whether that is enough.
 
     What is left has `key` at least. Before a program, which may take all the time that is left, the
@@ -288,10 +292,10 @@ def _settle(state: State, index: int, key: float) -> bool:
 
 def _refine_one(state: State, index: int) -> None:
     """Take a configuration one stage further."""
-    stage = state.frontier.stages[index]
-    if stage == Stage.QUICK:
+    stage = state.frontier.refinements[index]
+    if stage == Refinement.QUICK:
         _bound_the_least(state, _screen(state, index))
-    elif stage == Stage.SCREENED:
+    elif stage == Refinement.SCREENED:
         _bound(state, index)
     else:
         _solve(state, index)
@@ -342,7 +346,7 @@ def _bound_the_least(state: State, screened: Sequence[int]) -> None:
         return
     state.dived_to = frontier.keys[least]
     if state.dived_to < frontier.limit_of(least):
-        frontier.take(least)
+        frontier.dequeue(least)
         _bound(state, least)
 
 
@@ -355,13 +359,13 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
     frontier, instance = state.frontier, _instance(state, index)
     found = fitted(instance, effort=effort)
     if found.is_proven:
-        frontier.stages[index] = Stage.BOUNDED
+        frontier.refinements[index] = Refinement.BOUNDED
         frontier.close(index, float("inf"))
         return True
     if found.assignment is None and effort.spent >= effort.most:
-        frontier.push(index, 0.0)
+        frontier.push(index)
         return False
-    if frontier.stages[index] < Stage.BOUNDED:
+    if frontier.refinements[index] < Refinement.BOUNDED:
         _bound(state, index)
     if found.assignment is not None:
         offer(state, index, instance, found.assignment)
@@ -371,7 +375,7 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
 def _instance(state: State, index: int) -> Instance:
     """Return a screened configuration's instance; those that will be asked for are priced too."""
     if not state.pricing.is_at_hand(index):
-        others = state.frontier.next_indices(INSTANCES_KEPT, Stage.SCREENED)
+        others = state.frontier.next_indices(INSTANCES_KEPT, Refinement.SCREENED)
         state.pricing.prepare([index, *others])
     return state.pricing.instance(index)
 
@@ -380,7 +384,7 @@ def _bound(state: State, index: int) -> None:
     """Replace the screen's bound by the configuration's own, and try the heuristic."""
     frontier = state.frontier
     limit = frontier.limit_of(index)
-    frontier.stages[index] = Stage.BOUNDED
+    frontier.refinements[index] = Refinement.BOUNDED
     if frontier.keys[index] >= limit:
         frontier.push(index, limit)
         return
@@ -418,7 +422,7 @@ def _solve(state: State, index: int) -> None:
     branching = _branching(state, index, instance, limit)
     if branching is None and index not in state.declined:
         state.declined[index] = limit
-        frontier.push(index, 0.0, Queue.LAST)
+        frontier.push(index, queue=Queue.LAST)
         return
     if branching is None:
         _program(state, index)
@@ -433,7 +437,7 @@ def _solve(state: State, index: int) -> None:
         is_over = outcome.is_done or outcome.is_stuck
     if is_over:
         state.branchings[index] = None
-    _take(state, index, instance, outcome)
+    _record(state, index, instance, outcome)
 
 
 def _branching(state: State, index: int, instance: Instance, limit: float) -> Branching | None:
@@ -448,7 +452,7 @@ def _branching(state: State, index: int, instance: Instance, limit: float) -> Br
     return state.branchings.get(index)
 
 
-def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> None:
+def _record(state: State, index: int, instance: Instance, outcome: Outcome) -> None:
     """Take note of a bound and of a plan of a turn.
 
     Where nothing is left but a plan that does not fit with virtual stages counted apart, a program
@@ -460,14 +464,14 @@ def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> Non
     frontier.push(index, outcome.bound_seconds)
     if outcome.is_done and frontier.matters(index) and index in state.refused:
         state.declined[index] = frontier.limit_of(index)
-        frontier.push(index, 0.0, Queue.LAST)
+        frontier.push(index, queue=Queue.LAST)
 
 
 def _program(state: State, index: int) -> None:
     """Give a configuration's program a turn, with virtual stages apart, and take note of it."""
     frontier, apart = state.frontier, state.pricing.instance_apart(index)
     if apart.is_uniform and index in state.refused:  # spread evenly, blocks hold no more than alike
-        frontier.push(index, 0.0, Queue.OPEN)
+        frontier.push(index, queue=Queue.GIVEN_UP)
         return
     is_apart = apart.has_several_parts
     instance = apart if is_apart else state.pricing.instance(index)
@@ -478,9 +482,9 @@ def _program(state: State, index: int) -> None:
     if outcome.assignment is not None:
         offered = offer_apart if is_apart else offer
         is_over |= not offered(state, index, instance, outcome.assignment)
-    frontier.push(index, outcome.bound_seconds, Queue.OPEN if is_over else Queue.LAST)
+    frontier.push(index, outcome.bound_seconds, Queue.GIVEN_UP if is_over else Queue.LAST)
     if is_over and not frontier.matters(index):
-        frontier.take(index)
+        frontier.dequeue(index)
 
 
 def _programmed(

@@ -44,8 +44,8 @@ of device over host memory: powers of two, as the best lies within a factor of t
 # --- the loop over configurations ---
 
 SCREENED_AT_ONCE = 256
-"""To begin with: twice as many each time once there is a limit, which all below it have to pass. As
-many are a sample of all configurations, where time is too short or nothing fits."""
+"""Configurations of the first screens; each has twice as many once a plan is known, up to
+ROWS_AT_ONCE. As many are a sample of all, where time is too short or nothing fits."""
 TURN_UNITS = 250_000.0
 """Work of a configuration's first turn, each further one of which has twice as much, and of the
 patterns of one set of plans."""

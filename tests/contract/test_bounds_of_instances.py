@@ -93,7 +93,7 @@ def test_no_part_of_a_bound_exceeds_that_part_of_the_optimum() -> None:
         assert bounds.repeated_pace <= best.repeated_pace * ROUNDING, f"instance {seed}"
         assert bounds.largest_end <= best.largest_end * ROUNDING, f"instance {seed}"
         together = best.repeated_pace + best.largest_end
-        assert bounds.both <= together * ROUNDING, f"instance {seed}"
+        assert bounds.omega <= together * ROUNDING, f"instance {seed}"
 
 
 def test_bounds_are_near_the_optimum() -> None:

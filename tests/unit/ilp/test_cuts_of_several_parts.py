@@ -10,11 +10,11 @@ import pytest
 
 from planner.ilp import cut_point_graph
 from planner.ilp.cut_point_graph import (
-    Step,
+    RankMoves,
     cuts_with_loads,
     moves_by_segments,
-    steps_along,
-    steps_of,
+    rank_moves_along,
+    rank_moves_of,
 )
 from planner.ilp.instance import Instance, Kind, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
@@ -94,15 +94,15 @@ def loads_of_all_cuts(instance: Instance) -> set[tuple[Load, ...]]:
 
 
 def loads_of_all_ways(
-    steps: list[Step], loads: list[list[Load]], state: int = 0
+    rank_moves: list[RankMoves], loads: list[list[Load]], state: int = 0
 ) -> Iterator[tuple[Load, ...]]:
     """What ranks hold along every way through the steps."""
-    if not steps:
+    if not rank_moves:
         yield ()
         return
-    for move in np.flatnonzero(steps[0].before == state).tolist():
-        for rest in loads_of_all_ways(steps[1:], loads[1:], int(steps[0].after[move])):
-            yield (loads[0][int(steps[0].load[move])], *rest)
+    for move in np.flatnonzero(rank_moves[0].before == state).tolist():
+        for rest in loads_of_all_ways(rank_moves[1:], loads[1:], int(rank_moves[0].after[move])):
+            yield (loads[0][int(rank_moves[0].load[move])], *rest)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -110,9 +110,9 @@ def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
     instance = a_random_instance(seed)
     windows = everything(instance)
     loads = loads_of(instance)
-    steps = steps_of(instance, windows, loads, sums_most=0)
-    assert steps is not None
-    assert set(loads_of_all_ways(steps, loads)) == loads_of_all_cuts(instance)
+    rank_moves = rank_moves_of(instance, windows, loads, sums_most=0)
+    assert rank_moves is not None
+    assert set(loads_of_all_ways(rank_moves, loads)) == loads_of_all_cuts(instance)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,10 +133,10 @@ def test_sums_take_over_where_states_are_too_many(monkeypatch: pytest.MonkeyPatc
     loads = loads_of(instance)
     monkeypatch.setattr(cut_point_graph, "moves_by_parts", lambda *_: None)
     with pytest.raises(TooManyError):
-        steps_of(instance, windows, loads, sums_most=0)
-    steps = steps_of(instance, windows, loads, sums_most=10_000)
-    assert steps is not None
-    assert set(loads_of_all_ways(steps, loads)) > loads_of_all_cuts(instance)
+        rank_moves_of(instance, windows, loads, sums_most=0)
+    rank_moves = rank_moves_of(instance, windows, loads, sums_most=10_000)
+    assert rank_moves is not None
+    assert set(loads_of_all_ways(rank_moves, loads)) > loads_of_all_cuts(instance)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -187,9 +187,9 @@ def test_loads_that_no_cuts_leave_to_the_ranks_are_known(seed: int) -> None:
 def ways_by_segments(instance: Instance) -> set[tuple[Load, ...]]:
     """What ranks hold along all ways where the ends of segments are guessed."""
     loads = loads_of(instance)
-    steps = steps_along(moves_by_segments(instance, loads, most=100_000))
-    assert steps is not None
-    return set(loads_of_all_ways(steps, loads))
+    rank_moves = rank_moves_along(moves_by_segments(instance, loads, most=100_000))
+    assert rank_moves is not None
+    return set(loads_of_all_ways(rank_moves, loads))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -212,6 +212,6 @@ def test_ways_through_runs_of_one_kind_each_are_those_to_cut_the_chain(seed: int
 def test_ranks_in_turns_hold_about_as_many_parts_of_a_segment() -> None:
     instance = an_instance((0, 1) * 3, [0] * 6 + [1] * 6)
     loads: list[list[Load]] = [[(1, 5), (3, 3)], [(5, 1), (3, 3)]]
-    steps = steps_along(moves_by_segments(instance, loads, most=100))
-    assert steps is not None
-    assert set(loads_of_all_ways(steps, loads)) == {((3, 3), (3, 3))}
+    rank_moves = rank_moves_along(moves_by_segments(instance, loads, most=100))
+    assert rank_moves is not None
+    assert set(loads_of_all_ways(rank_moves, loads)) == {((3, 3), (3, 3))}

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.ilp.cut_point_graph import Step, best_loads, sums_through
+from planner.ilp.cut_point_graph import RankMoves, best_loads, sums_through
 from planner.ilp.lagrangian_decomposition import Box
 
 
@@ -48,9 +48,9 @@ def test_a_box_of_limits_that_exclude_each_other_is_empty() -> None:
     assert a_box(most_end=0.5).is_empty()
 
 
-def three_ranks(blocks: int) -> tuple[list[Step], list[tuple[int, ...]]]:
+def three_ranks(blocks: int) -> tuple[list[RankMoves], list[tuple[int, ...]]]:
     """Return the ways in which three ranks share blocks, one to three each, and these ways."""
-    steps = []
+    rank_moves = []
     states = [0]
     for left in (2, 1, 0):
         ways = sorted(
@@ -61,8 +61,8 @@ def three_ranks(blocks: int) -> tuple[list[Step], list[tuple[int, ...]]]:
         )
         names = sorted({way[0] for way in ways})
         ends = np.array([names.index(way[0]) for way in ways])
-        steps.append(
-            Step(
+        rank_moves.append(
+            RankMoves(
                 before=np.array([way[1] for way in ways]),
                 after=ends,
                 load=np.array([way[2] for way in ways]),
@@ -71,17 +71,17 @@ def three_ranks(blocks: int) -> tuple[list[Step], list[tuple[int, ...]]]:
         )
         states = names
     every = [way for way in product(range(3), repeat=3) if sum(way) + 3 == blocks]
-    return steps, every
+    return rank_moves, every
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_sharing_equals_trying_all_ways(seed: int) -> None:
-    steps, every = three_ranks(blocks=4 + seed % 5)
+    rank_moves, every = three_ranks(blocks=4 + seed % 5)
     tables = list(np.random.default_rng(seed).integers(0, 50, size=(3, 3)).astype(float))
     cost = {way: sum(tables[rank][load] for rank, load in enumerate(way)) for way in every}
-    least, through = sums_through(steps, tables)
+    least, through = sums_through(rank_moves, tables)
     assert least == min(cost.values())
     for rank, load in product(range(3), repeat=2):
         own = [cost[way] for way in every if way[rank] == load]
         assert through[rank][load] == (min(own) if own else np.inf)
-    assert cost[best_loads(steps, tables)] == min(cost.values())
+    assert cost[best_loads(rank_moves, tables)] == min(cost.values())

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from planner.ilp.frontier import Frontier, Queue, Stage
+from planner.ilp.frontier import Frontier, Queue, Refinement
 from planner.ilp.instance import Assignment
 
 ANY = Assignment(counts=(np.ones((1, 1), dtype=np.int64),), cuts=(0, 1))
@@ -35,7 +35,7 @@ def test_what_waits_at_several_places_is_one_that_is_open() -> None:
     frontier.push(0, 1.2)
     frontier.push(0, 1.3)
     assert frontier.open_count == 2
-    frontier.take(0)
+    frontier.dequeue(0)
     assert frontier.open_count == 1
 
 
@@ -54,7 +54,7 @@ def test_a_group_is_settled_once_nothing_that_is_left_of_it_beats_its_plan() -> 
     assert [best.index for best in frontier.settled(2.0)] == [2, 1]
     frontier.push(0, 1.2, Queue.LAST)
     assert [best.index for best in frontier.settled(2.0)] == [2]
-    frontier.push(3, 5.0, Queue.OPEN)
+    frontier.push(3, 5.0, Queue.GIVEN_UP)
     assert [best.index for best in frontier.settled(9.0)] == [2]
 
 
@@ -88,7 +88,7 @@ def test_a_key_that_is_left_open_bounds_as_well() -> None:
     frontier = a_frontier(1.0, 5.0)
     frontier.offer(1, 4.0, ANY)
     frontier.pop()
-    frontier.push(0, 1.0, Queue.OPEN)
+    frontier.push(0, 1.0, Queue.GIVEN_UP)
     assert frontier.pop() is None
     assert frontier.lower_bound() == 1.0
 
@@ -115,7 +115,7 @@ def test_plans_beyond_the_cutoff_do_not_count() -> None:
 def test_only_what_nobody_has_looked_into_is_screened() -> None:
     frontier = a_frontier(1.0, 2.0, 3.0, 4.0)
     frontier.pop()
-    frontier.stages[0] = Stage.BOUNDED
+    frontier.refinements[0] = Refinement.BOUNDED
     frontier.push(0, 2.5)
     assert frontier.pop_quick(2) == [1, 2]
     assert frontier.open_count == 2
@@ -127,9 +127,9 @@ def test_what_is_taken_out_of_turn_waits_once() -> None:
     for key in (2.0, 3.0):
         frontier = a_frontier(1.0, 9.0)
         frontier.pop()
-        frontier.stages[0] = Stage.SCREENED
+        frontier.refinements[0] = Refinement.SCREENED
         frontier.push(0, 2.0)
-        frontier.take(0)
+        frontier.dequeue(0)
         frontier.push(0, key)
         assert [frontier.pop() for _ in range(3)] == [(key, 0), (9.0, 1), None]
 
@@ -146,5 +146,9 @@ def test_limits_of_many_are_those_of_each() -> None:
 def test_what_was_screened_waits_unless_it_cannot_fit() -> None:
     frontier = a_frontier(0.0, 0.0, 0.0)
     assert frontier.screen([0, 2], np.array([3.0, math.inf])) == [0]
-    assert frontier.stages.tolist() == [Stage.SCREENED, Stage.QUICK, Stage.SCREENED]
+    assert frontier.refinements.tolist() == [
+        Refinement.SCREENED,
+        Refinement.QUICK,
+        Refinement.SCREENED,
+    ]
     assert [frontier.pop() for _ in range(3)] == [(0.0, 1), (3.0, 0), None]

@@ -184,5 +184,5 @@ def test_what_spares_fill_and_adds_to_the_end_is_bounded_together() -> None:
         replace(instance, kinds=(instance.kinds[0], blocks, instance.kinds[2]))
     )
     assert bounds is not None
-    assert (bounds.fill_sum, bounds.both) == pytest.approx((10.0, 0.8))
+    assert (bounds.fill_sum, bounds.omega) == pytest.approx((10.0, 0.8))
     assert bounds.step_seconds() == pytest.approx(20.8)

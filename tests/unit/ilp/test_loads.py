@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.ilp.cut_point_graph import best_loads, least_maximum, moves_by_sums, steps_along
+from planner.ilp.cut_point_graph import best_loads, least_maximum, moves_by_sums, rank_moves_along
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.stage_loads import Load, held_of
@@ -50,17 +50,17 @@ def test_the_best_loads_are_those_of_every_way_to_share(put_together: np.ufunc) 
             for loads in product(*tables)
             if are_all(instance, loads)
         }
-        steps = steps_along(moves_by_sums(instance, [list(table) for table in tables]))
-        assert (steps is None) == (not costs), seed
-        if steps is None:
+        rank_moves = rank_moves_along(moves_by_sums(instance, [list(table) for table in tables]))
+        assert (rank_moves is None) == (not costs), seed
+        if rank_moves is None:
             continue
         finite += 1
         values = [np.array(list(table.values())) for table in tables]
-        places = best_loads(steps, values, put_together=put_together)
+        places = best_loads(rank_moves, values, put_together=put_together)
         best = tuple(list(t)[place] for t, place in zip(tables, places, strict=True))
         assert costs[best] == min(costs.values())
         if put_together is np.maximum:
-            assert least_maximum(steps, values) == costs[best]
+            assert least_maximum(rank_moves, values) == costs[best]
     assert finite > 20
 
 
@@ -80,9 +80,9 @@ def test_ranks_share_eighty_layers_of_twelve_kinds() -> None:
     """One has all of the first kind, the other one of each: there is this way and no other."""
     instance = an_instance((0, 1, 0, 1), [0] * 69 + list(range(1, 12)))
     loads = [[(69, *[0] * 11)], [(0, *[1] * 11)]]
-    steps = steps_along(moves_by_sums(instance, loads))
-    assert steps is not None
-    assert best_loads(steps, [np.zeros(1), np.zeros(1)]) == (0, 0)
+    rank_moves = rank_moves_along(moves_by_sums(instance, loads))
+    assert rank_moves is not None
+    assert best_loads(rank_moves, [np.zeros(1), np.zeros(1)]) == (0, 0)
 
 
 @pytest.mark.parametrize("holders", [(0, 1), (0, 1, 0, 1)])

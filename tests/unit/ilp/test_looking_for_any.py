@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.ilp.frontier import Frontier, Stage
+from planner.ilp.frontier import Frontier, Refinement
 from planner.ilp.instance import Assignment
 from planner.ilp.problem import Effort
 from planner.ilp.search import look_for_any
@@ -108,7 +108,7 @@ def test_what_holds_no_less_is_looked_into_where_nothing_is_known_of_the_leanest
 def test_what_was_screened_before_comes_first_and_what_was_bounded_is_left():
     begun = Search([4.0, 1.0, 2.0, 3.0])
     begun.frontier.screen([0], np.array([4.0]))
-    begun.frontier.stages[3] = Stage.BOUNDED
+    begun.frontier.refinements[3] = Refinement.BOUNDED
     search = ask(begun)
     assert search.looked_into == [0, 1, 2]
     assert search.pricing.asked == [2]

@@ -41,9 +41,9 @@ def test_what_waits_for_a_program_has_to_be_known_as_well(
     frontier = a_frontier(4.8, waiting, 4.7, groups=[0, 1, 2])
     frontier.push(1, 0.0, Queue.LAST)
     frontier.offer(2, 4.7, ANY)
-    frontier.take(0)
-    frontier.take(2)
-    assert search._settle(a_state(frontier, enough=4.52), 0, 4.8) is is_enough
+    frontier.dequeue(0)
+    frontier.dequeue(2)
+    assert search._report_settled(a_state(frontier, enough=4.52), 0, 4.8) is is_enough
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_programs_are_left_to_the_search_for_other_kinds_if_there_will_be_one(
     monkeypatch.setattr(search, "group_of", lambda *_: told)
     frontier = a_frontier(4.4, 4.7, groups=[0, 1])
     frontier.offer(1, 4.7, ANY)
-    frontier.take(0)
-    frontier.take(1)
+    frontier.dequeue(0)
+    frontier.dequeue(1)
     state = a_state(frontier, enough=enough, leaves_programs=leaves_programs)
     state.declined[0] = 4.7
-    assert search._settle(state, 0, 4.4) is is_enough
+    assert search._report_settled(state, 0, 4.4) is is_enough

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from planner.ilp.branch_and_bound import swept
-from planner.ilp.cut_point_graph import Step
+from planner.ilp.cut_point_graph import RankMoves
 from planner.ilp.problem import Effort
 from planner.ilp.stage_patterns import Patterns
 
 ZERO = np.zeros(1, dtype=np.int64)
-ONLY_WAY = Step(before=ZERO, after=ZERO, load=ZERO, starts=ZERO)
+ONLY_WAY = RankMoves(before=ZERO, after=ZERO, load=ZERO, starts=ZERO)
 
 
 def a_pattern(fill: float, pace: float, end: float) -> Patterns:

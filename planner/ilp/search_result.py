@@ -1,4 +1,4 @@
-"""Certificate: what a search found, as strategies with a proof, or what is missing."""
+"""Search result: what a search found, as strategies with a proof, or what is missing."""
 
 from __future__ import annotations
 
