@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from itertools import combinations_with_replacement, product
 
@@ -103,6 +104,14 @@ def test_every_rank_has_its_simplest_form() -> None:
             assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
         changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
     assert changed > 0  # or nothing was shown
+
+
+def test_past_its_time_a_plan_stays_as_it_is() -> None:
+    """Tidying many ranks takes longer than a short limit leaves."""
+    for seed, instance, assignment in solved():
+        found = tidied(instance, assignment, choices=CHOICES, deadline=time.perf_counter() - 1.0)
+        for own, other in zip(found.counts, assignment.counts, strict=True):
+            assert (own == other).all(), f"instance {seed}"
 
 
 @pytest.mark.parametrize("cost", ["fill", "pace"])
