@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.configuration import Choices, LayerChoices
 from planner.cost.fitting import room
 from planner.cost.schedule import in_flight, peak_holdings
 from planner.hardware import ClusterHardware, DeviceHardware, cluster_hardware
@@ -47,6 +48,13 @@ class Priced:
     problem: Problem
     space: ConfigurationSpace
     pricing: Pricing
+
+    def layer_choices(self) -> LayerChoices:
+        """Every choice of blocks and of edges that the job allows."""
+        job = self.problem.job
+        edges = Choices.of(edge_choices(job.limits, job.offload_to))
+        blocks = Choices.of(block_choices(job.limits, job.offload_to))
+        return LayerChoices(blocks=blocks, embedding=edges, head=edges)
 
     def instances(self) -> Iterator[tuple[int, Instance]]:
         """Every configuration's place and instance."""

@@ -25,7 +25,7 @@ from planner.ilp.batched_chains import (
     layer_fill,
     layer_omega,
     least_fill,
-    least_omega,
+    least_repeated_pace,
     of_rows,
     on_groups,
     picked,
@@ -132,13 +132,15 @@ def quick_bounds(sheets: Sequence[SpentSheet], ranks: Ranks) -> tuple[Floats, Fl
     """
     totals = sheets[0].block_counts()
     layers = list(zip(*(sheet.layers for sheet in sheets), strict=True))
-    paced = [on_groups([least_omega(costs, ranks) for costs in each], ranks) for each in layers]
-    fill = [on_groups([least_fill(costs, ranks) for costs in each], ranks) for each in layers]
+    paces, fills = (
+        [on_groups([least(own, ranks) for own in each], ranks)[None] for each in layers]
+        for least in (least_repeated_pace, least_fill)
+    )
     exchange = ranks.meets * _least_boundary(sheets, ranks)
-    own = ranks.repeats * ranks.pace_share * exchange
-    level = Pools.of_ranks(ranks, totals, [each[None] for each in paced], own[None])
-    filled = [each[None] for each in fill], (ranks.fill_share * exchange)[None]
-    return level.least_level(), Pools.of_ranks(ranks, totals, *filled).least_sum()
+    paced = (ranks.repeats * ranks.pace_share * exchange)[None]
+    filled = (ranks.fill_share * exchange)[None]
+    level = Pools.of_ranks(ranks, totals, paces, paced).least_level()
+    return level, Pools.of_ranks(ranks, totals, fills, filled).least_sum()
 
 
 def memory_bounds(

@@ -148,7 +148,7 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
     return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
 
 
-def least_omega(costs: Spent, ranks: Ranks) -> Floats:
+def least_repeated_pace(costs: Spent, ranks: Ranks) -> Floats:
     """Return the least repeats x pace of a layer, [rows]."""
     return np.asarray(ranks.repeats * costs.pace.min(axis=0)[ranks.table_rows])
 

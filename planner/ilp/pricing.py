@@ -103,10 +103,7 @@ class _EachKind:
         return tuple(map(SpentSheet.of, self._tables(seconds_table, members, choices)))
 
     def unsynced(self, members: Integers, choices: LayerChoices) -> tuple[SpentSheet, ...]:
-        """Return the seconds that some configurations take in any case, without exchanging states.
-
-        Those are alike that differ by none of `UNSYNCED_BY`.
-        """
+        """Return the seconds that some take in any case: those alike in `UNSYNCED_BY` as long."""
         table = partial(seconds_table, is_synced=False)
         return tuple(map(SpentSheet.of, self._tables(table, members, choices)))
 

@@ -92,15 +92,12 @@ def test_configurations_are_alike_without_syncing_that_differ_by_what_is_synced(
 
 def seconds_of(job: Priced, rows: np.ndarray, *, is_synced: bool = True) -> SecondsTable:
     """How long all layers take in some of the job's configurations."""
-    own = job.problem.job
-    edges = Choices.of(edge_choices(own.limits, own.offload_to))
-    blocks = Choices.of(block_choices(own.limits, own.offload_to))
     return seconds_table(
         job.problem.workload,
         job.problem.hardware.kinds[0],
-        own,
+        job.problem.job,
         configurations=job.space.configurations.take(rows),
-        choices=LayerChoices(blocks=blocks, embedding=edges, head=edges),
+        choices=job.layer_choices(),
         is_synced=is_synced,
     )
 

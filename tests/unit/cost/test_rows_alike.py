@@ -6,10 +6,9 @@ from dataclasses import fields
 
 import numpy as np
 
-from planner.cost.configuration import Choices, Floats, LayerChoices, combinations
+from planner.cost.configuration import Floats, combinations
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
-from planner.space.choices import block_choices, edge_choices
 from tests.draws import drawn, of_drawn
 from tests.small_jobs import Priced, small_jobs
 
@@ -20,15 +19,12 @@ ROWS_MOST = 12
 
 def table_of(job: Priced, rows: np.ndarray) -> CostTable:
     """What all layers cost in some of the job's configurations."""
-    own = job.problem.job
-    edges = Choices.of(edge_choices(own.limits, own.offload_to))
-    blocks = Choices.of(block_choices(own.limits, own.offload_to))
     return cost_table(
         job.problem.workload,
         job.problem.hardware.kinds[0],
-        own,
+        job.problem.job,
         configurations=job.space.configurations.take(rows),
-        choices=LayerChoices(blocks=blocks, embedding=edges, head=edges),
+        choices=job.layer_choices(),
     )
 
 
