@@ -418,14 +418,8 @@ class Pools:
     def least_level(self) -> Floats:
         """Return a level that the largest rank of any plan reaches (P1 to P3), [rows]."""
         pooled = self._pooled_level(self._even())
-        if not self._is_flat:
-            pooled = np.maximum(pooled, self._pooled_level(np.zeros_like(self.size)))
         alone = np.where(self._used, self._alone(), -np.inf).max(axis=0)
-        counted = self._risen(np.maximum(pooled, alone))
-        if self._is_flat:
-            return counted
-        within = self._pooled_level(self._within(self.rooms(counted)))
-        return np.asarray(np.maximum(counted, within))
+        return self._risen(np.maximum(pooled, alone))
 
     def least_sum(self) -> Floats:
         """Return what the sum over ranks reaches (P4), [rows]."""
@@ -494,12 +488,6 @@ class Pools:
     def _even(self) -> Floats:
         """Return an even share of all blocks, [groups, rows]."""
         return np.asarray(np.broadcast_to(self.counts.sum() / self._ranks, self.size.shape))
-
-    def _within(self, rooms: Floats) -> Floats:
-        """Return shares in proportion to rooms, [groups, rows]."""
-        held = np.maximum(rooms, 0.0)
-        total = np.maximum((self.size * held).sum(axis=0), TINY)
-        return np.asarray(held * (self.counts.sum() / total))
 
     def _alone(self) -> Floats:
         """Return P1 of each group, [groups, rows]."""

@@ -81,6 +81,7 @@ from planner.ilp.settings import (
     UNITS_PER_CELL,
     UNITS_PER_LOOK,
     UNITS_PER_TURN,
+    WALK_CELLS,
 )
 from planner.ilp.stage_knapsack import Budget, Packing, enumeration_of
 from planner.ilp.stage_loads import Load, as_loads, held_of
@@ -174,7 +175,7 @@ def linked(
     Raises:
         TooManyError: if there are too many.
     """
-    below = _below(reduced, ranks, limit)
+    below = [own.taken(_is_below(reduced, own, limit)) for own in ranks]
     if not all(own.loads for own in below):
         return None
     rank_moves = rank_moves_of(
@@ -201,10 +202,6 @@ def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
     """Return which loads plans of at most the limit may have, [loads]."""
     most = limit - reduced.bounds.fill_sum
     return np.asarray((own.both <= most) & (own.pace <= most - reduced.bounds.largest_end))
-
-
-def _below(reduced: Reduction, ranks: Sequence[RankLoads], limit: float) -> list[RankLoads]:
-    return [own.taken(_is_below(reduced, own, limit)) for own in ranks]
 
 
 def _linked(ranks: Sequence[RankLoads], rank_moves: Sequence[RankMoves]) -> Linked:
@@ -243,8 +240,6 @@ def floors_of(ranks: Sequence[RankLoads], roster: Roster) -> tuple[Floors, ...]:
 
 def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tightened | None:
     """Return what is left of plans of at most the limit, None where that is nothing."""
-    if _is_beyond(left, box):
-        return None
     roster = Roster(ranks=tuple(own.rank for own in left.ranks))
     floors, fills = floors_of(left.ranks, roster), roster.least(0.0, 0.0)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
@@ -263,13 +258,6 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
             break
     kept = kept_ways(left, masks)
     return None if kept is None else Tightened(left=kept, box=box, fill_sum=fill_sum)
-
-
-def _is_beyond(left: Linked, box: Box) -> bool:
-    """Return whether what is known of the loads already says that nothing is left."""
-    both = least_maximum(left.rank_moves, [own.both for own in left.ranks])
-    pace = least_maximum(left.rank_moves, [own.pace for own in left.ranks])
-    return max(both, pace + box.least_end) > box.most_both * (1.0 + FINE_ROUNDING)
 
 
 def _least_fill(
@@ -348,7 +336,7 @@ class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it.
+    next, as a share of it. Packings of certain loads look at `sets_most` sets at a time.
     """
 
     allowed: tuple[Booleans, ...]
@@ -357,10 +345,7 @@ class Region:
     lower: float
     packed: Packed | None = None
     reach: float = REGION_REACH_FIRST
-
-    def first_loads(self) -> list[int]:
-        """Return the first load that each rank may have."""
-        return [int(mask.argmax()) for mask in self.allowed]
+    sets_most: int = SETS_MOST
 
     def is_certain(self) -> bool:
         """Return whether every rank has one load."""
@@ -493,7 +478,7 @@ def _near(
         total += len(parts[-1].load)
         if total > most:
             raise TooManyError
-    every = Patterns.together(parts)
+    every = parts[0].followed_by(*parts[1:])
     return every, _costs(rank, every)
 
 
@@ -701,7 +686,8 @@ class Branching:
         )
         if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
-        if region.is_certain() and self.cutter.is_never(self._held(region.first_loads())):
+        first = [int(mask.argmax()) for mask in region.allowed]
+        if region.is_certain() and self.cutter.is_never(self._held(first)):
             return
         self._effort.spend(UNITS_PER_LOOK)
         packed = self._packed_bound(region)
@@ -731,50 +717,45 @@ class Branching:
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        if self._is_enumerated(packed.bounded, closer):
-            self.push(replace(region, lower=closer, reach=4.0 * region.reach))
-            return
-        self._split(replace(region, packed=None, reach=REGION_REACH_FIRST), packed)
-
-    def _is_enumerated(self, bounded: Bounded, limit: float) -> bool:
-        """Return whether the best plan of a region below a limit is known, if there is one."""
-        try:
-            return self._swept(bounded, limit, self._effort.part(TURN_UNITS))
+        try:  # the packing of one rank alone is as good
+            is_known = len(region.allowed) > 1 and self._swept(packed.bounded, closer)
         except TooManyError:
-            return False
+            is_known = False
+        if is_known:
+            self.push(replace(region, lower=closer, reach=4.0 * region.reach))
+        else:
+            self._split(replace(region, packed=None, reach=REGION_REACH_FIRST), packed)
 
     def _packed_bound(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
+        bounded = decomposition.bounded(region.weights, box, allowed)
+        if len(allowed) == 1:  # its cost is the step itself
+            return self._packed(bounded, region)
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
-        bounded = search.best(
-            decomposition.bounded(region.weights, box, allowed),
-            target=self.limit,
-            rounds=PLANE_ROUNDS,
-            effort=self._effort,
-        )
-        is_open = not region.is_certain()
-        best, size = self._packed(bounded, is_open=is_open), 1.0
-        for _ in range(1 if is_open else PACKING_ROUNDS):
+        bounded = search.best(bounded, target=self.limit, rounds=PLANE_ROUNDS, effort=self._effort)
+        best, size = self._packed(bounded, region), 1.0
+        for _ in range(PACKING_ROUNDS if region.is_certain() else 1):
             if best is None or self._effort.is_over:
                 break
             reach = size * (self.limit - best.bounded.lower)
             weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=reach)
             if weights is None:
                 break
-            now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
+            now = self._packed(decomposition.bounded(weights, box, allowed), region)
             if now is not None and now.bounded.lower <= best.bounded.lower:
                 size *= 0.5
             else:
                 best = now
         return best
 
-    def _packed(self, bounded: Bounded, *, is_open: bool) -> Packed | None:
+    def _packed(self, bounded: Bounded, region: Region) -> Packed | None:
         """Return the bound with exact packings where it is set, None if it is at the limit.
 
         While many loads are open they are not all packed, nor to the end.
         """
-        most, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
+        is_open = not region.is_certain()
+        most, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (region.sets_most, sys.maxsize)
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -782,7 +763,7 @@ class Branching:
             path = decomposition.best(bounded)
             vague = [(r, load) for r, load in enumerate(path) if load not in exact[r]]
             turns -= 1
-            if not vague or turns < 0 or self._effort.is_over:
+            if not vague or turns < 0 or (self._effort.is_over and len(path) > 1):
                 for r, load in vague:
                     exact[r][load] = bounded.ranks[r].divided(load)
                 self._offer(path, exact, counts)
@@ -854,13 +835,13 @@ class Branching:
             self.limit, self._found = evaluation.step_seconds, assignment
         return True
 
-    def _swept(self, bounded: Bounded, limit: float, effort: Effort) -> bool:
-        """Return whether all patterns below a limit settle a region.
+    def _swept(self, bounded: Bounded, limit: float) -> bool:
+        """Return whether the best plan of a region below a limit is known, if there is one.
 
         Raises:
             TooManyError: if there are too many patterns.
         """
-        decomposition = self.decomposition
+        decomposition, effort = self.decomposition, self._effort.part(TURN_UNITS)
         found = patterns_below(decomposition, bounded, limit=limit, most=SETS_MOST, effort=effort)
         if found is None or any(not len(one.load) for one in found):
             return True
@@ -886,6 +867,9 @@ class Branching:
         parts = split(
             region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
         )
+        if len(path) == 1 and not parts and 10 * region.sets_most <= WALK_CELLS:
+            parts = [replace(region, sets_most=10 * region.sets_most)]
+            self._effort.spend(TURN_UNITS)
         if not parts:
             self.unsettled = min(self.unsettled, region.lower)
         for part in parts:
@@ -993,9 +977,13 @@ def _box(reduced: Reduction, limit: float) -> Box:
 
 
 def _everything(decomposition: Decomposition, box: Box, floors: Sequence[Floors]) -> Region:
-    """Return all plans, under weights between those of the sum and of an even mean of ranks."""
+    """Return all plans, under weights between those of the sum and of an even mean of ranks.
+
+    One rank alone has those of the sum, at which its cost is the step.
+    """
     count = len(decomposition.ranks)
     allowed = tuple(both <= box.most_both for both, _, _ in floors)
-    weights = Weights(pace=np.full(count, 0.5 / count), end=np.full(count, 0.5 / count))
-    lower = decomposition.bounded(weights, box, allowed).lower
-    return Region(allowed=allowed, box=box, weights=weights, lower=lower)
+    weights = np.full(count, 0.5 / count if count > 1 else 1.0)
+    shared = Weights(pace=weights, end=weights)
+    lower = decomposition.bounded(shared, box, allowed).lower
+    return Region(allowed=allowed, box=box, weights=shared, lower=lower)

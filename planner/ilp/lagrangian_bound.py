@@ -10,7 +10,8 @@ B3. For lambda >= 0, any feasible rank with counts a has
     because the price lambda is paid on a constraint that holds (weak duality). The largest over
     several lambda is c_r(a), which grows with a.
 B4. Some W keeps every rank's c_r <= W and all layers placed; the least such W is a lower bound.
-    It is bounded by B2 with weights that make a layer cost the same on any rank.
+    It is bounded by B2 with weights that make a layer cost the same on any rank, and by whole
+    layers: under W a rank has room for so many of some kinds, and all of these are placed.
 B5. S >= sum_r c_r(a_r) in fill alone, with every layer at its cheapest rank.
 B6. Where every rank holds one part of the chain, in the order of the ranks, B4 holds of cuts: with
     each rank filled from the one before on, as far as c_r stays within W, W is below every plan's
@@ -50,7 +51,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -266,20 +267,42 @@ class PoolLevels:
             axis=1
         )
 
+    @cached_property
+    def _of_whole_layers(self) -> list[tuple[Integers, Floats]]:
+        """Return what c_r is at least with n layers of some kinds, n = 1, 2, ... [stages, n].
+
+        Each kind comes by itself, then the two dearest, the three dearest and so on, up to all of
+        them: what they cost at the least, beside blocks of the cheapest kind as the rest of a rank.
+        """
+        order = np.argsort(-self._price.mean(axis=1), kind="stable")
+        groups = [np.array([k]) for k in range(len(order))]
+        groups += [order[:n] for n in range(2, len(order) + 1)]
+        cheapest, found = self._price.min(axis=0)[:, None], []
+        for kinds in groups:
+            number = np.arange(1.0, self._totals[kinds].sum() + 1.0)
+            others = np.maximum(self._instance.least_blocks - number, 0.0)
+            own = number * self._price[kinds].min(axis=0)[:, None] + others * cheapest
+            found.append((kinds, self._offset[:, None] + own))
+        return found
+
+    @cached_property
     def least_level(self) -> float:
         """Return a W that the largest c_r of any plan reaches.
 
         It is a weighted mean of c_r with weights that make layers cost the same anywhere:
         W >= sum_r y_r c_r >= sum_r y_r offset_r + sum_k L_k min_r (y_r price[k, r]) for weights y
-        that sum to 1.
+        that sum to 1. Or it is the least with room for all layers of some kinds on all ranks.
         """
+        least = float(self._alone.max())
+        for kinds, reached in self._of_whole_layers:
+            last = int(self._totals[kinds].sum()) - 1
+            least = max(least, float(np.partition(reached, last, axis=None)[last]))
         mean = self._totals @ self._price
         if (mean <= 0.0).any():
-            return float(self._alone.max())
+            return least
         weights = (1.0 / mean) / (1.0 / mean).sum()
         pooled = float(weights @ self._offset)
-        pooled += float(self._totals @ (weights * self._price).min(axis=1))
-        return max(pooled, float(self._alone.max()))
+        return max(least, pooled + float(self._totals @ (weights * self._price).min(axis=1)))
 
     def least_sum(self) -> float:
         """Return a number that the sum of c_r of any plan reaches.
@@ -292,21 +315,22 @@ class PoolLevels:
     def windows(self, limit: float) -> Windows | None:
         """Return what ranks hold in plans with no c_r above `limit`, None if there are none.
 
-        It is how many layers fit on each rank at the price of the cheapest kind.
+        It is how many layers fit on each rank, of all kinds and of each.
         """
-        instance = self._instance
-        allowed = limit + FINE_ROUNDING * (abs(limit) + float(np.abs(self._offset).max()))
-        if (self._alone > allowed).any() or self.least_level() > allowed:
+        instance, free = self._instance, self._instance.free_kinds
+        size = abs(limit) + float(np.abs(self._offset).max())
+        if self.least_level > limit + FINE_ROUNDING * size:
             return None
-        price = self._price.min(axis=0)
-        room = np.full(instance.stage_count, np.inf)
-        np.divide(allowed - self._offset, price, out=room, where=price > 0.0)
+        eased = limit + ROUNDING * size
+        held = [(reached <= eased).sum(axis=1) for _, reached in self._of_whole_layers]
+        room = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
+        room[:, free] = np.transpose(held[: len(free)])
         ceiling = instance.block_count - instance.least_blocks * (instance.stage_count - 1)
-        most = np.minimum(np.floor(room * (1.0 + ROUNDING)), ceiling).astype(np.int64)
+        most = np.minimum(held[-1], ceiling)
         least = np.maximum(instance.least_blocks, instance.block_count - (int(most.sum()) - most))
         if (most < instance.least_blocks).any() or int(most.sum()) < instance.block_count:
             return None
-        return _counted(instance, least, most)
+        return _counted(instance, least, most, room)
 
 
 class ChainLevels(PoolLevels):
@@ -422,14 +446,15 @@ def chain_windows(instance: Instance, cuts: Integers) -> Windows:
     )
 
 
-def _counted(instance: Instance, least: Integers, most: Integers) -> Windows:
-    """Return windows that count blocks; with one kind they say how many of it."""
-    totals = np.array([kind.count for kind in instance.kinds])
-    room = np.minimum(totals[None, :], most[:, None])
-    sure = np.zeros_like(room)
-    if len(instance.free_kinds) == 1:
-        sure[:, instance.free_kinds[0]] = least
-    return Windows(least=least, most=most, sure=sure, room=room)
+def _counted(
+    instance: Instance, least: Integers, most: Integers, room: Integers | float = np.inf
+) -> Windows:
+    """Return windows that count blocks, with `room` for each kind, pinned ones aside."""
+    totals = np.array([0 if k.pinned_stage is not None else k.count for k in instance.kinds])
+    held = np.minimum(np.minimum(totals, most[:, None]), room).astype(np.int64)
+    left = totals - (held.sum(axis=0) - held)
+    filled = least[:, None] - (held.sum(axis=1, keepdims=True) - held)
+    return Windows(least=least, most=most, sure=np.maximum(np.maximum(left, filled), 0), room=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,7 +489,7 @@ def objective_bounds(
         fill_sum=levels_of(cost_chain(instance, "fill")).least_sum(),
         repeated_pace=0.0,
         largest_end=0.0,
-        omega=levels_of(cost_chain(instance, "omega")).least_level(),
+        omega=levels_of(cost_chain(instance, "omega")).least_level,
         total=levels_of(cost_chain(instance, "share")).least_sum(),
     )
     if found.step_seconds() > cutoff_seconds:
@@ -472,7 +497,7 @@ def objective_bounds(
     ends = sum(_least_end(instance, k) for k in range(len(instance.kinds)))
     return replace(
         found,
-        repeated_pace=instance.repeat_count * levels_of(cost_chain(instance, "pace")).least_level(),
+        repeated_pace=instance.repeat_count * levels_of(cost_chain(instance, "pace")).least_level,
         largest_end=float(instance.stage_end.mean()) + ends / instance.stage_count,
     )
 
@@ -488,7 +513,7 @@ def least_memory_bytes(instance: Instance) -> float:
 
     The capacity is that of the largest device; host memory is taken to be boundless.
     """
-    excess = levels_of(memory_chain(instance, np.zeros(1))).least_level()
+    excess = levels_of(memory_chain(instance, np.zeros(1))).least_level
     return float(instance.capacity_bytes.max()) + excess
 
 

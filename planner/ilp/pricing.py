@@ -336,6 +336,7 @@ class PricedSpace:
 
     They share as well what they have proven of steps (`bounds`), the `plans` that they have found
     (of `planner.ilp.frontier`) and some of what they have begun to branch on, by configuration.
+    `outdone` are those in which branching was better than a program.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -345,6 +346,7 @@ class PricedSpace:
         self._price_lists: dict[int, PriceList] = {}
         self.plans: dict[int, Best] = {}
         self.branchings: dict[int, Branching] = {}
+        self.outdone: set[int] = set()
         self.listed = enumerate_configurations(problem.graph, problem.hardware, job)
         self.configurations = self.listed.configurations
         is_part = job.framework is not None  # of a framework's space: all layers offload the same

@@ -408,10 +408,11 @@ def _bound(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Give a configuration a turn: of branch and bound, or every other time of a small program.
 
-    Each has twice the effort of the one before. Where there is no limit yet, any plan is looked for
-    first. A configuration that cannot be branched on, or no further, waits until all others are
-    looked into, as its program takes longer than all other turns, and is branched on after all if
-    the limit has become lower by then.
+    Each has twice the effort of the one before. A program begins anew with each: where ranks hold
+    several parts, one whose bound is no better than what branching had proven has no further. Where
+    there is no limit yet, any plan is looked for first. A configuration that cannot be branched on,
+    or no further, waits until all others are looked into, as its program takes longer than all
+    other turns, and is branched on after all if the limit has become lower by then.
     """
     frontier, instance = state.frontier, state.pricing.instance(index)
     turn = state.turns[index] = state.turns.get(index, -1) + 1
@@ -427,9 +428,12 @@ def _solve(state: State, index: int) -> None:
     if branching is None:
         _program(state, index)
         return
-    if turn % 2 and instance.cell_count <= TURN_CELLS * 2 ** (turn // 2):
+    is_small = instance.cell_count <= TURN_CELLS * 2 ** (turn // 2)
+    if turn % 2 and is_small and index not in state.space.outdone:
         outcome = _programmed(state, index, instance, units=TURN_UNITS * 2**turn)
         is_over = outcome.is_done
+        if instance.has_several_parts and outcome.bound_seconds <= frontier.keys[index]:
+            state.space.outdone.add(index)
     else:
         state.branched.add(index)
         effort = state.effort(TURN_UNITS * 2**turn)

@@ -126,7 +126,8 @@ GUESSES_MOST = 4000
 MOVE_CELLS = 10_000_000
 """States and loads of a rank that are looked at together: 80 MB for each measure of them."""
 WALK_CELLS = 1_000_000
-"""The same of states and lengths of a rank's parts along the chain, and of parts put together."""
+"""The same of states and lengths of a rank's parts along the chain, of parts put together, and of
+sets of layers where there is one rank alone, of which each turn looks at ten times as many."""
 CELLS_AT_ONCE = 1 << 18
 """2 MB of doubles, which stay in a core's cache."""
 CUTS_TRIED = 2000

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,8 +85,24 @@ def _first_of(beat: Booleans) -> Integers:
     return np.flatnonzero(kept)
 
 
+class _Arrays:
+    """A dataclass of arrays whose first axes are the same."""
+
+    def taken(self, places: Integers) -> Self:
+        """Return some of what there is."""
+        return type(self)(**{name: values[places] for name, values in self._named().items()})
+
+    def followed_by(self, *others: Self) -> Self:
+        """Return this with others behind."""
+        every = [part._named() for part in (self, *others)]  # noqa: SLF001
+        return type(self)(**{name: np.concatenate([o[name] for o in every]) for name in every[0]})
+
+    def _named(self) -> dict[str, Any]:
+        return {own.name: getattr(self, own.name) for own in fields(self)}  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class Columns(_Arrays):
     """All choices of all kinds on one rank side by side, each [columns]; `kind` says whose.
 
     `most` are the layers that a choice may have.
@@ -100,22 +117,9 @@ class Columns:
     transient: Floats
     host: Floats
 
-    def followed_by(self, others: Columns) -> Columns:
-        """Return these columns with others behind them."""
-        return Columns(
-            **{
-                field.name: np.concatenate([getattr(self, field.name), getattr(others, field.name)])
-                for field in fields(self)
-            }
-        )
-
-    def taken(self, places: Integers) -> Columns:
-        """Return some of the columns."""
-        return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patterns:
+class Patterns(_Arrays):
     """Patterns of one rank, each [patterns]; `load` is their place among the rank's loads.
 
     `counts` [patterns, columns] are the layers.
@@ -126,20 +130,6 @@ class Patterns:
     fill: Floats
     end: Floats
     counts: Integers
-
-    def taken(self, rows: Integers) -> Patterns:
-        """Return some of the patterns."""
-        return Patterns(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
-    @staticmethod
-    def together(parts: Sequence[Patterns]) -> Patterns:
-        """Return the patterns of all parts, of which there is one at least."""
-        return Patterns(
-            **{
-                field.name: np.concatenate([getattr(part, field.name) for part in parts])
-                for field in fields(Patterns)
-            }
-        )
 
 
 def rank_columns(instance: Instance, rank: int, *, most: Sequence[Integers]) -> Columns:
@@ -199,7 +189,9 @@ class LayerSets:
     that the gap pays, the cheapest first; [others, numbers] are what a layer of each has `added`,
     and [sets, others] the `layers` of each.
     `less` and `more` [others + 1] are the least reduced cost of a byte less, and of one more, by
-    the others from a place on.
+    the others from a place on. Others of a kind follow one another: once it is done with, it no
+    longer matters how many of its layers a set has. `first_open` [others + 1] counts such kinds.
+    Those with the fewest layers come first, and that of the light choice is never done with.
     """
 
     own: Enumeration
@@ -207,6 +199,8 @@ class LayerSets:
     others: Integers = field(init=False)
     rows: Floats = field(init=False)
     layers: Integers = field(init=False)
+    first_open: Integers = field(init=False)
+    _kinds: list[int] = field(init=False)
     _beyond: Floats = field(init=False)
     _added: Floats = field(init=False)
     _limits: Floats = field(init=False)
@@ -217,15 +211,19 @@ class LayerSets:
 
     def __post_init__(self) -> None:
         """Begin with the one set without any other choice."""
-        own, kinds = self.own, np.array(list(self.own.bases), dtype=np.int64)
+        own, light = self.own, [] if self.own.light is None else [self.own.light]
+        last = set(own.kind[light].tolist())
+        self._kinds = sorted(own.bases, key=lambda kind: (kind in last, own.held[kind]))
+        kinds = np.array(self._kinds, dtype=np.int64)
         base = np.zeros(len(own.held), dtype=np.int64)
-        base[kinds] = list(own.bases.values())
+        base[kinds] = [own.bases[kind] for kind in self._kinds]
         self._beyond = own.reduced - own.reduced[base[own.kind]]
         usable = (own.most > 0) & (own.held[own.kind] > 0) & (self._beyond <= self.gap)
-        light = [] if own.light is None else [own.light]
         usable[[*base[kinds], *light]] = False
         places = np.flatnonzero(usable)
-        self.others = places[np.argsort(self._beyond[places], kind="stable")]
+        order = (kinds[:, None] == own.kind[places]).argmax(axis=0)
+        self.others = places[np.lexsort((self._beyond[places], order))]
+        self.first_open = np.append(np.sort(order), len(kinds) - len(light))
         every = np.concatenate([base[kinds], self.others, np.array(light, dtype=np.int64)])
         binding = _binding(own, every)
         self._limits = own.limits[binding]
@@ -270,15 +268,11 @@ class LayerSets:
         self.rows = np.concatenate([self.rows, rows[kept]])
         self.layers = np.concatenate([self.layers, layers])
 
-    def is_paid(self, place: int) -> bool:
-        """Return whether the gap pays for a layer of the choice at a place in any set."""
-        least = float(self.rows[:, _REDUCED].min(initial=np.inf))
-        return bool(self._beyond[self.others[place]] <= self.gap - least + ROUNDING * self.gap)
-
     def _left(self, rows: Floats, column: int) -> Floats:
         """Return how many layers of a choice's kind rows leave to its base, [rows]."""
-        kinds, kind = list(self.own.bases), int(self.own.kind[column])
-        return np.asarray(float(self.own.held[kind]) - rows[:, kinds.index(kind) - len(kinds)])
+        kind = int(self.own.kind[column])
+        place = self._kinds.index(kind) - len(self._kinds)
+        return np.asarray(float(self.own.held[kind]) - rows[:, place])
 
     def keep(self, some: Integers | Booleans) -> None:
         """Keep some of the sets alone."""
@@ -288,7 +282,7 @@ class LayerSets:
         """Return which rows the choices from a place on may complete within the gap and limits."""
         kept = self._reduced(rows, place) <= self.gap
         if len(self._limits):
-            kinds = list(self.own.bases)
+            kinds = self._kinds
             left = self.own.held[kinds] - rows[:, rows.shape[1] - len(kinds) :]
             kept &= (self._taken(rows) - left @ self._falls <= self._limits).all(axis=1)
         return np.asarray(kept)
@@ -334,29 +328,29 @@ class LayerSets:
         """
         self.keep(self.may_do(self.rows, place))
         if len(self.own.compared) == 1:
-            self.keep(self._cheapest())
+            self.keep(self._cheapest(place))
             return
         first = _COMPARED + len(self.own.compared)
         limited = range(first, first + len(self._limits))
-        kinds = range(first + len(self._limits), self.rows.shape[1])
+        kinds = range(first + len(self._limits) + self.first_open[place], self.rows.shape[1])
         measures = self.rows[:, [*range(_COMPARED, first), _MEMORY, *limited, *kinds]].T
         order = np.lexsort(measures[::-1])
         self.keep(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
 
-    def _cheapest(self) -> Integers:
+    def _cheapest(self, place: int) -> Integers:
         """Return the sets than which none of as many layers is cheaper in less memory.
 
         All, where limits may be exceeded.
         """
         if len(self._limits) or not len(self.rows):
             return np.arange(len(self.rows))
-        used = self.rows[:, _COMPARED + 1 :]
+        used = self.rows[:, _COMPARED + 1 + self.first_open[place] :]
         order = np.lexsort((self.rows[:, _MEMORY], self.rows[:, _COMPARED], *used.T))
         rank = np.empty(len(order), dtype=np.int64)
         rank[np.argsort(self.rows[order, _MEMORY], kind="stable")] = np.arange(len(order))
         group = np.cumsum(np.diff(used[order], axis=0, prepend=used[order[:1]]).any(axis=1))
-        place = rank - group * (len(order) + 1)
-        return np.sort(order[place <= np.minimum.accumulate(place)])
+        lowest = rank - group * (len(order) + 1)
+        return np.sort(order[lowest <= np.minimum.accumulate(lowest)])
 
     def narrow(self, place: int, count: int) -> None:
         """Keep about `count` sets of the least cost, all that are within a smaller gap."""
@@ -402,15 +396,14 @@ def sets_within(
     """
     sets = LayerSets(own, gap)
     crowd = SETS_FEW
+    closes = np.diff(sets.first_open) != 0
     for place in range(len(sets.others)):
         effort.check()
-        if not sets.is_paid(place):
-            break
         sets.extend(place)
         effort.spend(UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.rows))
         if len(sets.rows) > most and not narrows:
             raise TooManyError
-        if len(sets.rows) > crowd:
+        if len(sets.rows) > (SETS_FEW if closes[place] else crowd):
             if len(own.compared) > 1:
                 effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.rows) ** 2)
             sets.thin(place + 1, effort.check)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from planner.ilp.lagrangian_bound import (
     ChainLevels,
     PoolLevels,
     PricedChain,
+    everything,
+    intersected,
     levels_of,
     objective_bounds,
+    windows_at,
 )
 
 Table = Sequence[Sequence[float]]
@@ -76,7 +80,7 @@ def least_reached(chain: PricedChain, level: float) -> bool:
 def test_seven_layers_on_three_ranks_make_one_of_three() -> None:
     chain = a_chain([alike(2.0, 3)], alike(0.0, 3), chain=[(0, 7)])
     assert isinstance(levels_of(chain), ChainLevels)
-    assert levels_of(chain).least_level() <= 6.0
+    assert levels_of(chain).least_level <= 6.0
     assert least_reached(chain, 6.0)
 
 
@@ -88,14 +92,14 @@ def test_a_heavy_offset_takes_layers_from_its_rank() -> None:
 def test_a_faster_rank_takes_more_layers() -> None:
     """Layers of 3 and of 1: two and six make 6 and 6."""
     chain = a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 8)])
-    assert levels_of(chain).least_level() == 6.0
+    assert levels_of(chain).least_level == 6.0
     assert least_reached(chain, 6.0)
 
 
 def test_every_rank_holds_a_layer_for_each_of_its_virtual_stages() -> None:
     """Two each, whatever the offset: 10 + 2."""
     chain = a_chain([alike(1.0, 2)], [[10.0], [0.0]], chain=[(0, 6)], holders=(0, 1, 1, 0))
-    assert levels_of(chain).least_level() == 12.0
+    assert levels_of(chain).least_level == 12.0
 
 
 def test_the_least_sum_puts_layers_where_they_are_cheapest() -> None:
@@ -107,7 +111,7 @@ def test_the_least_sum_puts_layers_where_they_are_cheapest() -> None:
 def test_the_dearest_grid_point_counts() -> None:
     """Four layers cost 4 x 1 at the first point and 4 x 2 - 3 at the second."""
     chain = a_chain([[[1.0, 2.0]]], [[0.0, -3.0]], chain=[(0, 4)])
-    assert levels_of(chain).least_level() == 5.0
+    assert levels_of(chain).least_level == 5.0
     assert least_reached(chain, 5.0)
 
 
@@ -116,7 +120,7 @@ def test_kinds_keep_their_order() -> None:
     chain = a_chain([alike(1.0, 2), alike(9.0, 2)], alike(0.0, 2), chain=[(0, 2), (1, 1), (0, 1)])
     levels = levels_of(chain)
     assert isinstance(levels, ChainLevels)
-    assert levels.least_level() <= 10.0
+    assert levels.least_level <= 10.0
     windows = levels.windows(10.0)
     assert windows is not None
     assert windows.cuts is not None
@@ -152,9 +156,72 @@ def test_ranks_with_virtual_stages_share_kinds_as_they_like() -> None:
     )
     levels = levels_of(chain)
     assert isinstance(levels, PoolLevels)
-    assert levels.least_level() == 8.0
+    assert levels.least_level == 8.0
     assert levels.least_sum() == 16.0
     assert levels.windows(7.9) is None
+
+
+def shared_out(counts: Sequence[int], ranks: int) -> Iterator[np.ndarray]:
+    """All ways to share layers out, [ranks, kinds], two blocks at the least on each rank."""
+    ways = [
+        [held for held in product(range(count + 1), repeat=ranks) if sum(held) == count]
+        for count in counts
+    ]
+    for chosen in product(*ways):
+        held = np.array(chosen).T
+        if (held.sum(axis=1) >= 2).all():
+            yield held
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_no_way_to_share_kinds_is_below_the_level_or_outside_the_windows(seed: int) -> None:
+    """By all ways, on two or three ranks of two virtual stages each."""
+    numbers = np.random.default_rng(seed)
+    ranks, kinds, grid = numbers.integers(2, 4), numbers.integers(1, 4), numbers.integers(1, 3)
+    counts = numbers.integers(1, 4, size=kinds)
+    counts[0] += max(2 * ranks - counts.sum(), 0)
+    prices = numbers.integers(0, 12, size=(kinds, ranks, grid)).astype(float)
+    offset = numbers.integers(-15, 10, size=(ranks, grid)).astype(float)
+    chain = a_chain(
+        prices.tolist(),
+        offset.tolist(),
+        chain=[(k, int(count)) for k, count in enumerate(counts)],
+        holders=(*range(ranks), *range(ranks)),
+    )
+    every = list(shared_out(counts.tolist(), ranks))
+    largest = [
+        float((offset + np.einsum("rk,krg->rg", held, prices)).max(axis=1).max()) for held in every
+    ]
+    assert levels_of(chain).least_level <= min(largest)
+    level = sorted(largest)[len(largest) // 2]
+    windows = levels_of(chain).windows(level)
+    assert windows is not None
+    for held, own in zip(every, largest, strict=True):
+        if own <= level:
+            blocks = held.sum(axis=1)
+            assert (windows.sure[:, 1:-1] <= held).all()
+            assert (held <= windows.room[:, 1:-1]).all()
+            assert ((windows.least <= blocks) & (blocks <= windows.most)).all()
+
+
+def test_whole_layers_of_the_dearest_kind_raise_a_level() -> None:
+    """Of three layers of 10 one of two ranks has two, beside one of 1 or none."""
+    chain = a_chain(
+        [alike(10.0, 2), alike(1.0, 2)], alike(0.0, 2), chain=[(0, 3), (1, 2)], holders=(0, 1, 0, 1)
+    )
+    assert levels_of(chain).least_level == 20.0
+    windows = levels_of(chain).windows(21.0)
+    assert windows is not None
+    assert windows.room[:, 1].tolist() == [2, 2]
+    assert windows.sure[:, 1].tolist() == [1, 1]
+
+
+def test_one_rank_holds_all_layers_wherever_the_chain_is_cut() -> None:
+    """What a window at cuts leaves of one without is all of it."""
+    instance = a_chain([alike(1.0, 1)], alike(0.0, 1), chain=[(0, 4)]).instance
+    windows = intersected(windows_at(instance, (0, 4)), everything(instance), instance)
+    assert windows is not None
+    assert windows.sure[0, 1] == windows.room[0, 1] == 4
 
 
 def test_what_spares_fill_and_adds_to_the_end_is_bounded_together() -> None:

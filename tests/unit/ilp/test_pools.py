@@ -61,9 +61,9 @@ def _parts(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def chain(seed: int) -> Chain:
-    """A chain of one or two kinds on two to four ranks; a price of 0 is among them."""
+    """A chain of one to three kinds on two to four ranks; a price of 0 is among them."""
     numbers = np.random.default_rng(seed)
-    kinds, groups, grid = numbers.integers(1, 3), numbers.integers(1, 4), numbers.integers(1, 4)
+    kinds, groups, grid = numbers.integers(1, 4), numbers.integers(1, 4), numbers.integers(1, 4)
     size = np.ones(groups, dtype=np.int64)
     size[-1] += numbers.integers(1, 3) if groups < 3 else 0
     least = int(numbers.integers(1, 3))
