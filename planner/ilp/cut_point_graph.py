@@ -864,7 +864,7 @@ def rank_moves_of(
     Raises:
         TooManyError: if there are too many.
     """
-    return rank_moves_along(_moves(instance, windows, loads, sums_most=sums_most))
+    return rank_moves_along(_moves(instance, windows, loads, sums_most))
 
 
 def rank_moves_along(moves: Sequence[Moves]) -> list[RankMoves] | None:
@@ -884,11 +884,7 @@ def rank_moves_along(moves: Sequence[Moves]) -> list[RankMoves] | None:
 
 
 def _moves(
-    instance: Instance,
-    windows: Windows,
-    loads: Sequence[Sequence[Load]],
-    *,
-    sums_most: int,
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]], sums_most: int
 ) -> list[Moves]:
     """Return every rank's moves, in the order of the chain where that can be kept."""
     if windows.cuts is not None:
@@ -898,7 +894,10 @@ def _moves(
     by_parts = moves_by_parts(instance, windows, loads)
     if by_parts is not None:
         return by_parts
-    return moves_by_segments(instance, loads, most=sums_most)
+    try:
+        return moves_by_segments(instance, loads, most=sums_most)
+    except TooManyError:  # several guesses together have more
+        return moves_by_sums(instance, loads, most=sums_most)
 
 
 def _rank_moves(moves: Moves) -> RankMoves:

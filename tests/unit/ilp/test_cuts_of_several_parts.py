@@ -13,6 +13,7 @@ from planner.ilp.cut_point_graph import (
     RankMoves,
     cuts_with_loads,
     moves_by_segments,
+    moves_by_sums,
     rank_moves_along,
     rank_moves_of,
 )
@@ -135,6 +136,20 @@ def test_sums_take_over_where_states_are_too_many(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(TooManyError):
         rank_moves_of(instance, windows, loads, sums_most=0)
     rank_moves = rank_moves_of(instance, windows, loads, sums_most=10_000)
+    assert rank_moves is not None
+    assert set(loads_of_all_ways(rank_moves, loads)) > loads_of_all_cuts(instance)
+
+
+def test_plain_sums_take_over_where_guesses_of_segments_have_too_many_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    instance = an_instance((0, 1) * 3, [0] * 8 + [1] * 8)
+    loads = loads_of(instance)
+    guessed = sum(len(own.load) for own in moves_by_segments(instance, loads, most=100_000))
+    plain = sum(len(own.load) for own in moves_by_sums(instance, loads))
+    assert plain < guessed
+    monkeypatch.setattr(cut_point_graph, "moves_by_parts", lambda *_: None)
+    rank_moves = rank_moves_of(instance, everything(instance), loads, sums_most=guessed - 1)
     assert rank_moves is not None
     assert set(loads_of_all_ways(rank_moves, loads)) > loads_of_all_cuts(instance)
 
