@@ -13,8 +13,8 @@ With the load known, so is what memory every set of layers comes to, and what it
 to the rank's room. Left out is
 L1. a set whose reduced cost, with what its memory costs at the least, exceeds the gap;
 L2. one that exceeds a limit even if all layers that are left take the least of it;
-L3. one that another with as many layers of each kind or fewer equals or beats in what is compared:
-    whatever completes the one completes the other.
+L3. one that another with as many layers or fewer of each kind that is not done with equals or beats
+    in what is compared: whatever completes the one completes the other.
 Patterns are compared by fill, pace, end and memory, packings (`planner.ilp.stage_knapsack`) by cost
 and memory.
 """
@@ -322,7 +322,7 @@ class LayerSets:
         return np.where((least <= most) & ~is_never, least, np.inf)
 
     def thin(self, place: int, check: Callable[[], None]) -> None:
-        """Keep what may do and no other set with as many layers of each kind or fewer beats.
+        """Keep what may do and no other set with as many layers of each open kind or fewer beats.
 
         Whatever completes the one completes the other, as it leaves as many layers to their bases.
         """
