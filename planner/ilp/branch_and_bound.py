@@ -81,7 +81,6 @@ from planner.ilp.settings import (
     UNITS_PER_CELL,
     UNITS_PER_LOOK,
     UNITS_PER_TURN,
-    WALK_CELLS,
 )
 from planner.ilp.stage_knapsack import Budget, Packing, enumeration_of
 from planner.ilp.stage_loads import Load, as_loads, held_of
@@ -867,8 +866,8 @@ class Branching:
         parts = split(
             region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
         )
-        if len(path) == 1 and not parts and 10 * region.sets_most <= WALK_CELLS:
-            parts = [replace(region, sets_most=10 * region.sets_most)]
+        if len(path) == 1 and not parts and region.sets_most == SETS_MOST:
+            parts = [replace(region, sets_most=10 * SETS_MOST)]
             self._effort.spend(TURN_UNITS)
         if not parts:
             self.unsettled = min(self.unsettled, region.lower)

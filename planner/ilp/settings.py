@@ -110,7 +110,8 @@ LEAN_TRANSIENTS = 8
 # --- one rank: knapsacks and patterns ---
 
 SETS_MOST = 4000
-"""Sets of layers that are looked at under one largest transient, as they are compared."""
+"""Sets of layers that are looked at under one largest transient, as they are compared; ten times as
+many where one rank alone is looked into again."""
 SETS_FEW = 300
 """The same where a bound alone, or any good packing, will do; from here on sets that others beat
 are left out."""
@@ -126,8 +127,7 @@ GUESSES_MOST = 4000
 MOVE_CELLS = 10_000_000
 """States and loads of a rank that are looked at together: 80 MB for each measure of them."""
 WALK_CELLS = 1_000_000
-"""The same of states and lengths of a rank's parts along the chain, of parts put together, and of
-sets of layers where there is one rank alone, of which each turn looks at ten times as many."""
+"""The same of states and lengths of a rank's parts along the chain, and of parts put together."""
 CELLS_AT_ONCE = 1 << 18
 """2 MB of doubles, which stay in a core's cache."""
 CUTS_TRIED = 2000
