@@ -93,8 +93,8 @@ class RankLoads:
 
     rank: Rank
     loads: list[Load]
-    both: Floats
-    pace: Floats
+    omega: Floats
+    repeated_pace: Floats
 
     def taken(self, mask: Booleans) -> RankLoads:
         """Return those of the loads that a mask leaves."""
@@ -102,8 +102,8 @@ class RankLoads:
         return RankLoads(
             rank=self.rank.with_loads(places),
             loads=[self.loads[place] for place in places.tolist()],
-            both=self.both[places],
-            pace=self.pace[places],
+            omega=self.omega[places],
+            repeated_pace=self.repeated_pace[places],
         )
 
 
@@ -115,14 +115,14 @@ def ranks_of(
         rank_of(instance, place, loads=own, most=reduced.most) for place, own in enumerate(loads)
     )
     roster = Roster(ranks=ranks)
-    both = roster.least(1.0, 1.0, fill_weight=0.0)
-    pace = roster.least(1.0, 0.0, fill_weight=0.0)
+    omegas = roster.least(1.0, 1.0, fill_weight=0.0)
+    paces = roster.least(1.0, 0.0, fill_weight=0.0)
     return [
         RankLoads(
             rank=rank,
             loads=list(loads[place]),
-            both=both[place],
-            pace=pace[place],
+            omega=omegas[place],
+            repeated_pace=paces[place],
         )
         for place, rank in enumerate(ranks)
     ]
@@ -200,7 +200,8 @@ def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
 def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
     """Return which loads plans of at most the limit may have, [loads]."""
     most = limit - reduced.bounds.fill_sum
-    return np.asarray((own.both <= most) & (own.pace <= most - reduced.bounds.largest_end))
+    least_end = reduced.bounds.largest_end
+    return np.asarray((own.omega <= most) & (own.repeated_pace <= most - least_end))
 
 
 def _linked(ranks: Sequence[RankLoads], rank_moves: Sequence[RankMoves]) -> Linked:
@@ -234,7 +235,7 @@ Floors = tuple[Floats, Floats, Floats]
 def floors_of(ranks: Sequence[RankLoads], roster: Roster) -> tuple[Floors, ...]:
     """Return the floors of every rank."""
     ends = roster.least(0.0, 1.0, fill_weight=0.0)
-    return tuple((own.both, own.pace, end) for own, end in zip(ranks, ends, strict=True))
+    return tuple((own.omega, own.repeated_pace, end) for own, end in zip(ranks, ends, strict=True))
 
 
 def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tightened | None:
