@@ -191,7 +191,8 @@ class LayerSets:
     `less` and `more` [others + 1] are the least reduced cost of a byte less, and of one more, by
     the others from a place on. Others of a kind follow one another: once it is done with, it no
     longer matters how many of its layers a set has. `first_open` [others + 1] counts such kinds.
-    Those with the fewest layers come first, and that of the light choice is never done with.
+    Those with the fewest layers come first. With a light choice the cheapest come first, and no
+    kind is done with.
     """
 
     own: Enumeration
@@ -212,8 +213,7 @@ class LayerSets:
     def __post_init__(self) -> None:
         """Begin with the one set without any other choice."""
         own, light = self.own, [] if self.own.light is None else [self.own.light]
-        last = set(own.kind[light].tolist())
-        self._kinds = sorted(own.bases, key=lambda kind: (kind in last, own.held[kind]))
+        self._kinds = sorted(own.bases, key=lambda kind: own.held[kind])
         kinds = np.array(self._kinds, dtype=np.int64)
         base = np.zeros(len(own.held), dtype=np.int64)
         base[kinds] = [own.bases[kind] for kind in self._kinds]
@@ -221,9 +221,9 @@ class LayerSets:
         usable = (own.most > 0) & (own.held[own.kind] > 0) & (self._beyond <= self.gap)
         usable[[*base[kinds], *light]] = False
         places = np.flatnonzero(usable)
-        order = (kinds[:, None] == own.kind[places]).argmax(axis=0)
+        order = (kinds[:, None] == own.kind[places]).argmax(axis=0) * (own.light is None)
         self.others = places[np.lexsort((self._beyond[places], order))]
-        self.first_open = np.append(np.sort(order), len(kinds) - len(light))
+        self.first_open = np.append(np.sort(order), len(kinds) * (own.light is None))
         every = np.concatenate([base[kinds], self.others, np.array(light, dtype=np.int64)])
         binding = _binding(own, every)
         self._limits = own.limits[binding]
