@@ -28,6 +28,7 @@ import heapq
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -54,6 +55,7 @@ from planner.ilp.lagrangian_bound import Reduction, reduction, scaled
 from planner.ilp.lagrangian_decomposition import (
     Bounded,
     Box,
+    Caps,
     Decomposition,
     Parts,
     PricedRank,
@@ -174,7 +176,9 @@ def linked(
     Raises:
         TooManyError: if there are too many.
     """
-    below = [own.taken(_is_below(reduced, own, limit)) for own in ranks]
+    most = limit - reduced.bounds.fill_sum
+    paced = most - reduced.bounds.largest_end
+    below = [own.taken((own.omega <= most) & (own.repeated_pace <= paced)) for own in ranks]
     if not all(own.loads for own in below):
         return None
     rank_moves = rank_moves_of(
@@ -195,13 +199,6 @@ def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
     moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.rank_moves]
     rank_moves = rank_moves_along(with_loads(moves, masks))
     return None if rank_moves is None else _linked(left.ranks, rank_moves)
-
-
-def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
-    """Return which loads plans of at most the limit may have, [loads]."""
-    most = limit - reduced.bounds.fill_sum
-    least_end = reduced.bounds.largest_end
-    return np.asarray((own.omega <= most) & (own.repeated_pace <= most - least_end))
 
 
 def _linked(ranks: Sequence[RankLoads], rank_moves: Sequence[RankMoves]) -> Linked:
@@ -336,7 +333,7 @@ class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it. Packings of certain loads look at `sets_most` sets at a time.
+    next, as a share of it. The packing of one rank alone looks at `sets_most` sets at a time.
     """
 
     allowed: tuple[Booleans, ...]
@@ -397,7 +394,7 @@ def _by_the_box(region: Region, *, limit: float) -> list[Region]:
     """Return a region of certain loads in two, by the largest end or the largest pace."""
     box = region.box
     widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
-    if len(region.allowed) == 1 or max(widths) <= REGION_WIDTH_LEAST * limit:
+    if max(widths) <= REGION_WIDTH_LEAST * limit:
         return []
     return [replace(region, box=half) for half in box.halves(by_end=widths[1] > widths[0])]
 
@@ -690,6 +687,9 @@ class Branching:
         if region.is_certain() and self.cutter.is_never(self._held(first)):
             return
         self._effort.spend(UNITS_PER_LOOK)
+        if len(first) == 1:
+            self._pack_one(region, first[0])
+            return
         packed = self._packed_bound(region)
         if packed is None:
             return
@@ -717,45 +717,56 @@ class Branching:
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        try:  # the packing of one rank alone is as good
-            is_known = len(region.allowed) > 1 and self._swept(packed.bounded, closer)
-        except TooManyError:
-            is_known = False
-        if is_known:
-            self.push(replace(region, lower=closer, reach=4.0 * region.reach))
-        else:
-            self._split(replace(region, packed=None, reach=REGION_REACH_FIRST), packed)
+        with suppress(TooManyError):
+            if self._swept(packed.bounded, closer):
+                self.push(replace(region, lower=closer, reach=4.0 * region.reach))
+                return
+        self._split(replace(region, packed=None, reach=REGION_REACH_FIRST), packed)
+
+    def _pack_one(self, region: Region, load: int) -> None:
+        """Settle a region of one rank by its packing, whose cost is the step."""
+        (rank,) = self.decomposition.roster.priced(1.0, 1.0, Caps())
+        budget = Budget(region.sets_most, self._effort)
+        packing = rank.packing(load, upper=self.limit, budget=budget)
+        if packing.counts is not None:
+            self._try_plan([load], [packing.counts])
+        lower = max(region.lower, packing.lower)
+        if lower >= self.limit * (1.0 - FINE_ROUNDING):
+            return
+        if region.sets_most > SETS_MOST:
+            self.unsettled = min(self.unsettled, lower)
+            return
+        self._effort.spend(TURN_UNITS)
+        self.push(replace(region, lower=lower, sets_most=10 * SETS_MOST))
 
     def _packed_bound(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
         bounded = decomposition.bounded(region.weights, box, allowed)
-        if len(allowed) == 1:  # its cost is the step itself
-            return self._packed(bounded, region)
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
         bounded = search.best(bounded, target=self.limit, rounds=PLANE_ROUNDS, effort=self._effort)
-        best, size = self._packed(bounded, region), 1.0
-        for _ in range(PACKING_ROUNDS if region.is_certain() else 1):
+        is_open = not region.is_certain()
+        best, size = self._packed(bounded, is_open=is_open), 1.0
+        for _ in range(1 if is_open else PACKING_ROUNDS):
             if best is None or self._effort.is_over:
                 break
             reach = size * (self.limit - best.bounded.lower)
             weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=reach)
             if weights is None:
                 break
-            now = self._packed(decomposition.bounded(weights, box, allowed), region)
+            now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
             if now is not None and now.bounded.lower <= best.bounded.lower:
                 size *= 0.5
             else:
                 best = now
         return best
 
-    def _packed(self, bounded: Bounded, region: Region) -> Packed | None:
+    def _packed(self, bounded: Bounded, *, is_open: bool) -> Packed | None:
         """Return the bound with exact packings where it is set, None if it is at the limit.
 
         While many loads are open they are not all packed, nor to the end.
         """
-        is_open = not region.is_certain()
-        most, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (region.sets_most, sys.maxsize)
+        most, turns = (SETS_FEW, PACKING_ROUNDS) if is_open else (SETS_MOST, sys.maxsize)
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -763,7 +774,7 @@ class Branching:
             path = decomposition.best(bounded)
             vague = [(r, load) for r, load in enumerate(path) if load not in exact[r]]
             turns -= 1
-            if not vague or turns < 0 or (self._effort.is_over and len(path) > 1):
+            if not vague or turns < 0 or self._effort.is_over:
                 for r, load in vague:
                     exact[r][load] = bounded.ranks[r].divided(load)
                 self._offer(path, exact, counts)
@@ -867,9 +878,6 @@ class Branching:
         parts = split(
             region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
         )
-        if len(path) == 1 and not parts and region.sets_most == SETS_MOST:
-            parts = [replace(region, sets_most=10 * SETS_MOST)]
-            self._effort.spend(TURN_UNITS)
         if not parts:
             self.unsettled = min(self.unsettled, region.lower)
         for part in parts:
@@ -977,13 +985,9 @@ def _box(reduced: Reduction, limit: float) -> Box:
 
 
 def _everything(decomposition: Decomposition, box: Box, floors: Sequence[Floors]) -> Region:
-    """Return all plans, under weights between those of the sum and of an even mean of ranks.
-
-    One rank alone has those of the sum, at which its cost is the step.
-    """
+    """Return all plans, under weights between those of the sum and of an even mean of ranks."""
     count = len(decomposition.ranks)
     allowed = tuple(both <= box.most_both for both, _, _ in floors)
-    weights = np.full(count, 0.5 / count if count > 1 else 1.0)
-    shared = Weights(pace=weights, end=weights)
-    lower = decomposition.bounded(shared, box, allowed).lower
-    return Region(allowed=allowed, box=box, weights=shared, lower=lower)
+    weights = Weights(pace=np.full(count, 0.5 / count), end=np.full(count, 0.5 / count))
+    lower = decomposition.bounded(weights, box, allowed).lower
+    return Region(allowed=allowed, box=box, weights=weights, lower=lower)

@@ -321,8 +321,7 @@ class PoolLevels:
         size = abs(limit) + float(np.abs(self._offset).max())
         if self.least_level > limit + FINE_ROUNDING * size:
             return None
-        eased = limit + ROUNDING * size
-        held = [(reached <= eased).sum(axis=1) for _, reached in self._of_whole_layers]
+        held = [(own <= limit + ROUNDING * size).sum(axis=1) for _, own in self._of_whole_layers]
         room = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
         room[:, free] = np.transpose(held[: len(free)])
         ceiling = instance.block_count - instance.least_blocks * (instance.stage_count - 1)

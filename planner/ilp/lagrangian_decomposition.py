@@ -631,7 +631,7 @@ class Decomposition:
 
     def bounded(self, weights: Weights, box: Box, allowed: Sequence[Booleans]) -> Bounded:
         """Return the bound at the weights over plans with `allowed` loads, by rank [loads]."""
-        caps = box.caps(self.instance.repeat_count) if len(self.ranks) > 1 else Caps()
+        caps = box.caps(self.instance.repeat_count)
         ranks = self.roster.priced(weights.pace, weights.end, caps)
         tables = tuple(
             np.where(mask, rank.least(), np.inf) for rank, mask in zip(ranks, allowed, strict=True)

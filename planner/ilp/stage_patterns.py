@@ -189,10 +189,9 @@ class LayerSets:
     that the gap pays, the cheapest first; [others, numbers] are what a layer of each has `added`,
     and [sets, others] the `layers` of each.
     `less` and `more` [others + 1] are the least reduced cost of a byte less, and of one more, by
-    the others from a place on. Others of a kind follow one another: once it is done with, it no
-    longer matters how many of its layers a set has. `first_open` [others + 1] counts such kinds.
-    Those with the fewest layers come first. With a light choice the cheapest come first, and no
-    kind is done with.
+    the others from a place on. Others of a kind follow one another, the kind with the fewest layers
+    first: once it is done with, how many of its layers a set has no longer matters. `first_open`
+    [others + 1] counts such kinds, none beside a light choice, where the cheapest come first.
     """
 
     own: Enumeration
@@ -300,8 +299,7 @@ class LayerSets:
     def _taken(self, rows: Floats) -> Floats:
         """Return what rows have of every limit that they may exceed, [rows, limits]."""
         first = _COMPARED + len(self.own.compared)
-        taken: Floats = rows[:, first : first + len(self._limits)]
-        return taken
+        return np.asarray(rows[:, first : first + len(self._limits)])
 
     def light_counts(self) -> Floats:
         """Return the fewest layers under the light choice with which sets fit, inf for none."""
